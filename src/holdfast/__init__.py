@@ -1,0 +1,62 @@
+"""Holdfast: durable state for distributed work.
+
+    with holdfast.open("sqlite:///app.db") as store:
+        store.cells.set("greeting", "hello")
+
+    async with holdfast.open_async("postgresql://localhost/app") as store:
+        await store.cells.set("greeting", "hello")
+"""
+
+from holdfast.aio.store import AsyncStore
+from holdfast.config import StoreConfig
+from holdfast.errors import (
+    AlreadyCompleted,
+    Conflict,
+    Corrupt,
+    Database,
+    InvalidArgument,
+    InvalidState,
+    LockConflict,
+    NotFound,
+    PreconditionFailed,
+    Serialization,
+    StoreClosed,
+    StoreError,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
+from holdfast.facets.backend import Capability
+from holdfast.facets.cells import Cell
+from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
+from holdfast.sync.store import Store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyCompleted",
+    "AsyncStore",
+    "Capability",
+    "Cell",
+    "Conflict",
+    "Corrupt",
+    "Database",
+    "InvalidArgument",
+    "InvalidState",
+    "LockConflict",
+    "NotFound",
+    "PreconditionFailed",
+    "Serialization",
+    "Store",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreError",
+    "Timeout",
+    "Unauthorized",
+    "Unavailable",
+    "Unsupported",
+    "migrate",
+    "open",
+    "open_async",
+]

@@ -1,0 +1,1 @@
+"""The public API under asyncio, written by hand. `holdfast.sync` is generated from it."""

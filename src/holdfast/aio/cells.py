@@ -1,0 +1,213 @@
+"""Cells: named values with a version counter, changed by compare-and-swap.
+
+    version = await store.cells.set("config", {"limit": 10})
+    cell = await store.cells.get_versioned("config")
+    if await store.cells.cas("config", cell.version, {"limit": 20}) is None:
+        ...  # somebody else changed it first: read again and decide
+
+Values are any JSON value, and bytes. Every version is kept unless the store's
+`history` says otherwise. A write takes an `op_id`: the same id again changes
+nothing and returns the first answer, for as long as that version is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from holdfast import codec
+from holdfast.clock import to_us
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidArgument
+from holdfast.facets.backend import Backend, Capability, require
+from holdfast.facets.cells import (
+    ABSENT,
+    ANY,
+    Cell,
+    CellKey,
+    CellOutcome,
+    CellWrite,
+    StoredCell,
+    check_cell_name,
+    check_expected,
+)
+from holdfast.facets.names import check_name, check_prefix, operation_id
+
+_log = logging.getLogger("holdfast.cells")
+_PAGE = 1000
+
+# Inside the class, `list` is the method.
+Versions = list[Cell]
+Names = list[str]
+
+
+class AsyncCells:
+    """The cells of one namespace."""
+
+    def __init__(self, backend: Backend, namespace: str, config: StoreConfig) -> None:
+        self._backend = backend
+        self._cells = backend.cells
+        self._namespace = namespace
+        self._config = config
+
+    async def init(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
+        """The cell's version: of the value given here if it did not exist, else of what it has.
+
+        An existing cell is left as it is, so every process can call this at its start.
+        """
+        outcome = await self._write(name, ABSENT, self._encode(name, value), op_id)
+        return outcome.version
+
+    async def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
+        """The cell's value, or the default when there is no such cell."""
+        (stored,) = await self._cells.get([self._key(name)])
+        return default if stored is None else codec.decode(stored.payload)
+
+    async def get_versioned(self, name: str) -> Cell | None:
+        """The cell's value with its version, or None when there is no such cell."""
+        (stored,) = await self._cells.get([self._key(name)])
+        return None if stored is None else _cell(stored)
+
+    async def get_at(self, name: str, when: datetime | int) -> Cell | None:
+        """The version that was current at an instant, or None when there was none.
+
+        The instant is an aware datetime, or microseconds as in `Cell.updated_at`.
+        """
+        require(self._backend, Capability.CELLS_HISTORY)
+        stored = await self._cells.get_at(self._key(name), to_us(when))
+        return None if stored is None else _cell(stored)
+
+    async def getv(self, name: str, limit: int | None = None) -> Versions:
+        """The versions that are kept, newest first; a deleted cell's too. Empty if it never was."""
+        require(self._backend, Capability.CELLS_HISTORY)
+        key, left = self._key(name), _check_limit(limit)
+        before: int | None = None
+        versions: Versions = []
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(left, _PAGE)
+            page = await self._cells.history(key, before_commit=before, limit=size)
+            versions.extend(map(_cell, page))
+            if len(page) < size:
+                break
+            before = page[-1].commit_id
+            left = None if left is None else left - size
+        return versions
+
+    async def set(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
+        """The new version, whatever was there before."""
+        outcome = await self._write(name, ANY, self._encode(name, value), op_id)
+        return outcome.version
+
+    async def set_many(
+        self, values: Mapping[str, object], *, op_id: UUID | str | None = None
+    ) -> dict[str, int]:
+        """The new version of each cell, all written in one commit or none."""
+        require(self._backend, Capability.CELLS_ATOMIC)
+        operation = operation_id(op_id)
+        writes = [
+            CellWrite(self._key(name), ANY, self._encode(name, value), operation, op_id is not None)
+            for name, value in values.items()
+        ]
+        outcomes = await self._cells.write(writes) if writes else []
+        return {
+            write.key.name: outcome.version
+            for write, outcome in zip(writes, outcomes, strict=True)
+        }
+
+    async def cas(
+        self, name: str, expected: int | None, value: object, *, op_id: UUID | str | None = None
+    ) -> int | None:
+        """The new version if the cell was at `expected`, else None and nothing changes.
+
+        `expected=None` creates the cell if it is absent: of many racers one gets a version.
+        """
+        version = check_expected(expected, name)
+        outcome = await self._write(name, version, self._encode(name, value), op_id)
+        return outcome.version if outcome.applied else None
+
+    async def delete(self, name: str, *, op_id: UUID | str | None = None) -> bool:
+        """True if the cell existed. Its counter goes on when it is created again."""
+        outcome = await self._write(name, ANY, None, op_id)
+        return outcome.applied
+
+    async def list(
+        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> Names:
+        """The names that start with the prefix, in byte order.
+
+        All of them, or with `limit` a page; the last name of a page is the next one's `after`.
+        """
+        check_prefix(prefix)
+        if after is not None:
+            check_name(after, what="after")
+        left = _check_limit(limit)
+        names: Names = []
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(left, _PAGE)
+            page = await self._cells.names(
+                self._namespace, prefix=prefix, after=after, limit=size
+            )
+            names.extend(page)
+            if len(page) < size:
+                break
+            after = page[-1]
+            left = None if left is None else left - size
+            await self._backend.pause()
+        return names
+
+    async def prune(self) -> int:
+        """How many versions were dropped because the store's `history` does not keep them.
+
+        Writing to a cell drops its old versions by itself; this is for cells nobody writes to.
+        """
+        require(self._backend, Capability.CELLS_HISTORY)
+        total = 0
+        after: str | None = ""
+        while after is not None:
+            gone, after = await self._cells.prune(self._namespace, after=after, limit=_PAGE)
+            total += gone
+            await self._backend.pause()
+        return total
+
+    async def _write(
+        self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
+    ) -> CellOutcome:
+        write = CellWrite(
+            self._key(name), expected, payload, operation_id(op_id), op_id is not None
+        )
+        (outcome,) = await self._cells.write([write])
+        return outcome
+
+    def _key(self, name: str) -> CellKey:
+        return CellKey(self._namespace, check_cell_name(name))
+
+    def _encode(self, name: str, value: object) -> str:
+        payload = codec.encode(value)
+        if len(payload) > self._config.payload_warn_bytes:
+            self._check_size(name, len(payload))
+        return payload.decode()
+
+    def _check_size(self, name: str, size: int) -> None:
+        limit = self._config.payload_max_bytes
+        if size > limit:
+            raise InvalidArgument(
+                f"cell {name!r}: value of {size} bytes, at most {limit} are allowed; "
+                "keep large data elsewhere and store a reference to it (claim check)",
+                size=size,
+                limit=limit,
+            )
+        _log.warning("cell %r: value of %d bytes; large values make every read slow", name, size)
+
+
+def _cell(stored: StoredCell) -> Cell:
+    payload, version, updated_at, commit_id = stored
+    return Cell(codec.decode(payload), version, updated_at, commit_id)
+
+
+def _check_limit(limit: int | None) -> int | None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidArgument(f"limit: wanted a whole number from 0 up, or None; found {limit!r}")
+    return limit

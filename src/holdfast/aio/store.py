@@ -1,0 +1,83 @@
+"""The store: one connection pool, one namespace, all facets.
+
+    async with holdfast.open_async("sqlite:///app.db") as store:
+        await store.cells.set("greeting", "hello")
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from holdfast.aio.cells import AsyncCells
+from holdfast.clock import to_datetime
+from holdfast.config import StoreConfig
+from holdfast.facets.backend import Backend, Capability, Progress, require
+from holdfast.facets.names import check_name
+
+
+class AsyncStore:
+    """An open store, or a view of it on another namespace.
+
+    Belongs to the event loop it was opened under. Made by `holdfast.open_async(url)`.
+    """
+
+    def __init__(
+        self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True
+    ) -> None:
+        self._backend = backend
+        self._namespace = check_name(namespace, what="namespace")
+        self._config = config
+        self._owner = owner
+        self.cells = AsyncCells(backend, namespace, config)
+
+    def namespace(self, name: str) -> AsyncStore:
+        """A view on the same connections whose data is apart from every other namespace's."""
+        return AsyncStore(self._backend, name, self._config, owner=False)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do; anything else raises Unsupported."""
+        return self._backend.capabilities
+
+    async def ping(self) -> None:
+        """Return when the store answers; raise what stands in the way."""
+        await self._backend.ping()
+
+    async def now(self) -> datetime:
+        """The store's clock, which leases and expiry go by; not this machine's."""
+        return to_datetime(await self._backend.now_us())
+
+    async def backup(
+        self, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> None:
+        """Write a consistent copy, as of now, to a new file while the store stays in use.
+
+        `progress` is called with the pages done and the pages in all.
+        """
+        require(self._backend, Capability.BACKUP)
+        await self._backend.backup(os.fspath(path), progress)
+
+    async def close(self) -> None:
+        """Finish what is in flight and free everything.
+
+        A view closes nothing: the store it came from owns the connections.
+        """
+        if self._owner:
+            await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._backend.engine} namespace={self._namespace!r}>"

@@ -1,0 +1,1 @@
+"""What SQLite and PostgreSQL share: query texts, batches, migrations, and facets written once."""

@@ -1,0 +1,94 @@
+"""The half of cells that is the same on every SQL engine; `cells.sql` shows the tables.
+
+Writing is each engine's own: SQLite decides in Python under its one writer,
+PostgreSQL in a function, so that an operation stays one round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.backends.sql.db import Batch, Db
+from holdfast.backends.sql.queries import Dialect, load
+from holdfast.codec import INT64_MAX
+from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, StoredCell
+from holdfast.facets.names import prefix_end
+
+
+class CellRange(NamedTuple):
+    """The cells of a namespace from one name to another, both included."""
+
+    namespace: str
+    first: str
+    last: str
+
+
+class CellBatches(NamedTuple):
+    """The operations of cells that each engine writes its own way."""
+
+    read: Batch[CellKey, StoredCell | None]
+    write: Batch[CellWrite, CellOutcome]
+    trim: Batch[CellRange, int]  # drops what retention does not keep, answers how many versions
+
+
+class SqlCells:
+    """Cells on an SQL engine."""
+
+    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches) -> None:
+        self._db = db
+        self._batches = batches
+        self._queries = load(__package__, "cells.sql", dialect)
+
+    async def write(self, writes: Sequence[CellWrite]) -> list[CellOutcome]:
+        """See CellsBackend."""
+        return await self._db.write(self._batches.write, writes)
+
+    async def get(self, keys: Sequence[CellKey]) -> list[StoredCell | None]:
+        """See CellsBackend."""
+        return await self._db.read(self._batches.read, keys)
+
+    async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
+        """See CellsBackend."""
+        params = {"namespace": key.namespace, "name": key.name, "at": at_us}
+        rows = await self._db.fetch(self._queries["get_cell_at"], params)
+        return StoredCell(*rows[0]) if rows and rows[0][0] is not None else None
+
+    async def history(
+        self, key: CellKey, *, before_commit: int | None, limit: int
+    ) -> list[StoredCell]:
+        """See CellsBackend."""
+        params = {
+            "namespace": key.namespace,
+            "name": key.name,
+            "before": INT64_MAX if before_commit is None else before_commit,
+            "limit": limit,
+        }
+        rows = await self._db.fetch(self._queries["list_versions"], params)
+        return [StoredCell(*row) for row in rows]
+
+    async def names(
+        self, namespace: str, *, prefix: str, after: str | None, limit: int
+    ) -> list[str]:
+        """See CellsBackend."""
+        params = {
+            "namespace": namespace,
+            "after": after or "",
+            "first": prefix,
+            "end": prefix_end(prefix),
+            "limit": limit,
+        }
+        return [name for (name,) in await self._db.fetch(self._queries["list_names"], params)]
+
+    async def prune(
+        self, namespace: str, *, after: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        """See CellsBackend."""
+        params = {"namespace": namespace, "after": after or "", "limit": limit}
+        rows = await self._db.fetch(self._queries["page_of_names"], params)
+        if not rows:
+            return 0, None
+        cells = CellRange(namespace, rows[0][0], rows[-1][0])
+        (gone,) = await self._db.write(self._batches.trim, [cells])
+        # A trim takes a bounded slice of each cell: the same page again until nothing goes.
+        return gone, after or "" if gone else cells.last

@@ -1,0 +1,106 @@
+"""A store on SQLite, put together."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from holdfast.backends.sql.cells import SqlCells
+from holdfast.backends.sql.queries import SQLITE
+from holdfast.backends.sqlite import cells
+from holdfast.backends.sqlite.backup import backup
+from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
+from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.migrate import migrate
+from holdfast.clock import machine_us
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidArgument, Unauthorized
+from holdfast.facets.backend import Backend, Capability, Progress
+from holdfast.facets.cells import Retention
+from holdfast.runtime import Runtime
+from holdfast.url import MEMORY
+
+FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE}
+MEMORY_CAPABILITIES = FILE_CAPABILITIES - {Capability.SHARED}
+
+
+async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Backend:
+    """The open store; a missing file is created, readable by its owner only."""
+    folder = None
+    if path == MEMORY:
+        # A private temporary file without syncs: SQLite's own in-memory databases
+        # refuse write-ahead logging, and a writer there waits for every reader.
+        folder = tempfile.TemporaryDirectory(prefix="holdfast-")
+        path = str(Path(folder.name) / "memory.db")
+        config = msgspec.structs.replace(config, durability="cache")
+    if config.vfs is None:
+        _create(path)
+    db = SqliteDb(path, config, runtime)
+    backend = SqliteBackend(db, folder)
+    try:
+        await db.start()
+        await migrate(db, allowed=config.migrate)
+    except BaseException:
+        await backend.close()
+        raise
+    return backend
+
+
+class SqliteBackend:
+    """See Backend."""
+
+    engine = "sqlite"
+
+    def __init__(self, db: SqliteDb, folder: tempfile.TemporaryDirectory[str] | None) -> None:
+        self._db = db
+        self._folder = folder
+        self.capabilities = FILE_CAPABILITIES if folder is None else MEMORY_CAPABILITIES
+        self.cells = SqlCells(db, SQLITE, cells.batches(Retention.of(db.config.history)))
+
+    async def pause(self) -> None:
+        """See Backend."""
+        await self._db.runtime.sleep(0)
+
+    async def ping(self) -> None:
+        """See Backend."""
+        await self._db.fetch("SELECT 1", {})
+
+    async def now_us(self) -> int:
+        """See Backend."""
+        ((offset,),) = await self._db.fetch(READ_OFFSET, {})
+        return machine_us() + int(offset)
+
+    async def move_clock(self, by_us: int) -> None:
+        """See Backend."""
+        await self._db.write(MoveClock(), [by_us])
+
+    async def backup(self, path: str, progress: Progress | None) -> None:
+        """See Backend."""
+        self._db.check()
+        await self._db.runtime.offload(
+            lambda: backup(self._db.path, self._db.config, path, progress)
+        )
+
+    async def close(self) -> None:
+        """See Backend."""
+        await self._db.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _create(path: str) -> None:
+    """Make the file before SQLite does, so that nobody else can read it, not for a moment."""
+    file = Path(path)
+    if file.is_dir():
+        raise InvalidArgument(f"SQLite {path!r}: is a folder, not a file")
+    if not file.parent.is_dir():
+        raise InvalidArgument(f"SQLite {path!r}: the folder {str(file.parent)!r} does not exist")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        raise Unauthorized(f"SQLite {path!r}: cannot be created: {exc.strerror}") from exc

@@ -1,0 +1,22 @@
+"""The store's clock on SQLite: this machine's, plus an offset that tests can move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.backends.sql.db import Connection
+
+READ_OFFSET = "SELECT clock_offset_us FROM holdfast_store_state"
+_MOVE = "UPDATE holdfast_store_state SET clock_offset_us = clock_offset_us + :by WHERE id = 1"
+
+
+class MoveClock:
+    """Shifts the offset by so many microseconds."""
+
+    async def apply(self, on: Connection, items: Sequence[int], *, repeat: bool) -> list[None]:
+        """See Batch."""
+        del repeat  # for tests only, which do not lose connections here
+        return [await self._move(on, by) for by in items]
+
+    async def _move(self, on: Connection, by_us: int) -> None:
+        await on.fetch(_MOVE, {"by": by_us})

@@ -1,0 +1,203 @@
+"""The SQLite leaf: one writer with group commit, readers beside it.
+
+Everything queued in one turn of the loop, or while another thread was writing,
+is one transaction: one sync to disk for all of it, and nobody is answered before.
+Under asyncio it runs on the loop's own thread (`commit=inline`): no hand-over to
+a thread can be starved, at the price that the loop waits for the disk. Where
+syncs are slow, `commit=thread` moves the writer to a thread of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sqlite.checkpoint import Checkpointer
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.config import StoreConfig, seconds
+from holdfast.errors import StoreClosed, Timeout, Unsupported
+from holdfast.runtime import Runtime, Unit
+from holdfast.runtime.blocking import BlockingRuntime, run
+
+# Between tries for a lock that another process holds: its commit takes about 0.4 ms.
+_FIRST_WAIT = 0.0005
+_LONGEST_WAIT = 0.02
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class SqliteDb:
+    """The connections of one open store on one file."""
+
+    def __init__(self, path: str, config: StoreConfig, runtime: Runtime) -> None:
+        self.path = path
+        self.config = config
+        self.runtime = runtime
+        self._busy_timeout = seconds(config.busy_timeout)
+        self._exclusive = config.locking == "exclusive"
+        self._closed = False
+        self._writer = SqliteConnection(path, config)
+        self._readers: list[SqliteConnection] = []
+        # With one connection for all, a read must not fall into another thread's batch.
+        self._turn = threading.Lock()
+        self._checkpointer: Checkpointer | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
+        self._coalescer = runtime.coalescer(self._flush)
+
+    async def start(self) -> None:
+        """Switch the file to write-ahead logging and begin to watch its length."""
+        await self._patiently(self._use_wal, self.runtime.sleep)
+        self._writer.raw.set_busy_timeout(0)  # from here on waiting is ours, see _begin
+        if self._exclusive:
+            self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
+        else:
+            connection = SqliteConnection(self.path, self.config)
+            self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
+            self._checkpointer.watch(self._writer)
+
+    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+        """See Db."""
+        self.check()
+        unit = Unit(batch, items)
+        await self._coalescer.submit(unit)
+        return unit.result()
+
+    async def read(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+        """See Db. Reads run at once, on the caller's thread: a point read takes microseconds."""
+        self.check()
+        reader = self._take_reader()
+        try:
+            return list(await batch.apply(reader, items, repeat=False))
+        finally:
+            self._give_back(reader)
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Db."""
+        self.check()
+        reader = self._take_reader()
+        try:
+            return await reader.fetch(query, params)
+        finally:
+            self._give_back(reader)
+
+    def look(self, work: Callable[[SqliteConnection], T]) -> T:
+        """The work's result, outside any transaction; for migrations, before first use."""
+        return work(self._writer)
+
+    async def exclusively(self, work: Callable[[SqliteConnection], None]) -> None:
+        """Run the work in a write transaction of its own; for migrations, before first use."""
+        await self._begin(self.runtime.sleep)
+        try:
+            work(self._writer)
+            self._writer.run("COMMIT")
+        finally:
+            self._writer.rollback()
+
+    def check(self) -> None:
+        """Raise when the store is closed or used where it must not be."""
+        self.runtime.check()
+        if self._closed:
+            raise StoreClosed(f"the store on {self.path!r} is closed")
+
+    async def close(self) -> None:
+        """Finish the queue, then free everything."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._coalescer.drain()
+        await self.runtime.offload(self._free)
+
+    def _free(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._checkpointer is not None:
+            self._checkpointer.stop()
+        while self._readers:
+            self._readers.pop().close()
+        self._writer.close()
+
+    async def _flush(self, units: list[Unit]) -> None:
+        if self._thread is None:
+            await settle(units, self._attempt)
+            return
+        # The same coroutines, stepped on the writer's thread.
+        blocking = BlockingRuntime()
+
+        async def attempt(units: list[Unit], *, repeat: bool) -> None:
+            await self._attempt(units, repeat=repeat, sleep=blocking.sleep)
+
+        await self.runtime.offload(lambda: run(settle(units, attempt)), on=self._thread)
+
+    async def _attempt(
+        self, units: list[Unit], *, repeat: bool, sleep: Sleep | None = None
+    ) -> None:
+        """All units in one transaction."""
+        await self._begin(sleep or self.runtime.sleep)
+        with self._turn:
+            try:
+                answers = await apply_grouped(units, self._writer, repeat=repeat)
+                self._writer.run("COMMIT")
+            finally:
+                self._writer.rollback()
+        for unit, own in zip(units, answers, strict=True):
+            unit.answers = own
+
+    async def _begin(self, sleep: Sleep) -> None:
+        try:
+            await self._patiently(lambda: self._writer.run("BEGIN IMMEDIATE"), sleep)
+        except Timeout as exc:
+            raise NotBegun(exc) from exc
+
+    async def _patiently(self, work: Callable[[], object], sleep: Sleep) -> None:
+        """Run the work, again and again while another process holds the lock.
+
+        Waiting happens here and not inside SQLite, where it would stop the event loop.
+        """
+        deadline = time.monotonic() + self._busy_timeout
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                work()
+            except Timeout as exc:
+                if time.monotonic() >= deadline:
+                    raise Timeout(
+                        f"SQLite {self.path!r}: another process held the write lock for "
+                        f"{self._busy_timeout:g} s"
+                    ) from exc
+            else:
+                return
+            await sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads contenders
+            wait = min(wait * 1.5, _LONGEST_WAIT)
+
+    def _use_wal(self) -> None:
+        ((mode,),) = self._writer.run("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise Unsupported(
+                f"SQLite {self.path!r}: write-ahead logging is not possible here (mode {mode!r}); "
+                "network file systems cannot hold a store"
+            )
+
+    def _take_reader(self) -> SqliteConnection:
+        if self._exclusive:
+            self._turn.acquire()
+            return self._writer
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return SqliteConnection(self.path, self.config)
+
+    def _give_back(self, reader: SqliteConnection) -> None:
+        if self._exclusive:
+            self._turn.release()
+        elif self._closed:
+            reader.close()
+        else:
+            self._readers.append(reader)

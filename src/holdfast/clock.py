@@ -1,0 +1,58 @@
+"""Time in the units the store keeps: microseconds since the Unix epoch, UTC.
+
+Time belongs to the store, not to the process that asks: a backend reads its
+server's clock (SQLite: this machine's) and adds an offset kept in the store,
+which is zero unless a test moved it. This module only converts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+
+from holdfast.errors import InvalidArgument
+
+MICROSECONDS = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Duration = int | float | timedelta
+"""Seconds, or a timedelta."""
+
+
+def machine_us() -> int:
+    """This machine's clock, in microseconds."""
+    return time.time_ns() // 1000
+
+
+def to_datetime(us: int) -> datetime:
+    """The instant as an aware UTC datetime."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def to_us(when: datetime | int) -> int:
+    """The instant in microseconds; a naive datetime is refused."""
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise InvalidArgument(f"instant {when.isoformat()}: needs a time zone, such as UTC")
+        # Integer division, not timestamp(): a float would lose the last microseconds.
+        return (when - _EPOCH) // _MICROSECOND
+    if isinstance(when, bool) or not isinstance(when, int):
+        raise InvalidArgument(
+            f"instant: wanted an aware datetime or microseconds as int, found {type(when).__name__}"
+        )
+    return when
+
+
+def duration_us(duration: Duration, *, name: str) -> int:
+    """The duration in microseconds; `name` is the parameter that an error mentions."""
+    if isinstance(duration, timedelta):
+        return duration // _MICROSECOND
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise InvalidArgument(
+            f"{name}: wanted seconds or a timedelta, found {type(duration).__name__}"
+        )
+    if not math.isfinite(duration):
+        raise InvalidArgument(f"{name}: wanted a finite number of seconds, found {duration}")
+    return round(duration * MICROSECONDS)

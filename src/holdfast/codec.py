@@ -1,0 +1,138 @@
+"""Values to JSON text and back, without loss.
+
+Any JSON value is stored as plain JSON. JSON has no bytes, so bytes anywhere in
+a value are stored as an object of one tagged key, and an object that happens to
+look like one is escaped by one more `$`:
+
+    b"hi"               ->  {"$bytes":"aGk="}
+    {"$bytes": "aGk="}  ->  {"$$bytes":"aGk="}
+
+A tuple comes back as a list. Dataclasses, msgspec Structs and pydantic models
+are stored as their JSON form and come back as plain values.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import math
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidArgument, Serialization
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+_TAG = "$bytes"
+_TAG_SUFFIX = b'$bytes":'  # what JSON text must contain for decode() to have work to do
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(value: object) -> bytes:
+    """The value as JSON, UTF-8 encoded.
+
+    Raises InvalidArgument, naming the place, for what would not come back the same:
+    NaN and infinities, integers beyond 64 bits, keys that are not text, other types.
+    """
+    try:
+        return _encode(_plain(value, "value"))
+    except UnicodeEncodeError as exc:
+        raise InvalidArgument("value: text holds a lone surrogate, which is not UTF-8") from exc
+    except RecursionError as exc:
+        raise InvalidArgument("value: nested too deeply, or contains itself") from exc
+
+
+def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or bytes
+    """The value that was encoded."""
+    try:
+        value = _decode(payload)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Serialization(f"stored value is not valid JSON: {exc}") from exc
+    data = payload.encode() if isinstance(payload, str) else payload
+    return _restore(value) if _TAG_SUFFIX in data else value
+
+
+def _plain(value: object, at: str) -> object:  # noqa: PLR0911, C901 - one line per type reads best
+    """The value with bytes tagged and everything else checked.
+
+    Exact types first: they are nearly all values, and a lookup is cheaper than isinstance.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int:
+        return _checked_int(value, at)  # type: ignore[arg-type]
+    if kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise InvalidArgument(f"{at}: {value} is not a JSON number")
+        return value
+    if kind is dict:
+        return _plain_dict(value, at)  # type: ignore[arg-type]
+    if kind is list or kind is tuple:
+        return [_plain(item, f"{at}[]") for item in value]  # type: ignore[attr-defined]
+    if kind is bytes or kind is bytearray or kind is memoryview:
+        return {_TAG: base64.b64encode(value).decode()}  # type: ignore[arg-type]
+    return _plain(_builtin(value, at), at)
+
+
+def _plain_dict(value: dict[object, object], at: str) -> dict[str, object]:
+    plain: dict[str, object] = {}
+    for key, item in value.items():
+        if type(key) is not str:
+            raise InvalidArgument(f"{at}: key {key!r} is not text; JSON objects have text keys")
+        plain[key] = _plain(item, key)
+    if len(plain) == 1:
+        (key,) = plain
+        if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):
+            return {"$" + key: plain[key]}
+    return plain
+
+
+def _checked_int(value: int, at: str) -> int:
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    raise InvalidArgument(f"{at}: integer beyond 64 bits; store it as text")
+
+
+def _builtin(value: object, at: str) -> object:
+    """A plain value for the few other types we accept: models and subclasses of plain types."""
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        return value.model_dump(mode="json")
+    is_model = isinstance(value, msgspec.Struct) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    )
+    if is_model:
+        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+    for base in (bool, int, float, str, bytes):
+        if isinstance(value, base):
+            return base(value)
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise InvalidArgument(f"{at}: {type(value).__name__} is not a JSON value or bytes")
+
+
+def _restore(value: object) -> object:
+    if type(value) is list:
+        return [_restore(item) for item in value]
+    if type(value) is not dict:
+        return value
+    if len(value) == 1:
+        ((key, item),) = value.items()
+        if key == _TAG:
+            return _tagged_bytes(item)
+        if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):
+            return {key[1:]: _restore(item)}
+    return {key: _restore(item) for key, item in value.items()}
+
+
+def _tagged_bytes(text: object) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)  # type: ignore[arg-type]
+    except (TypeError, ValueError, binascii.Error) as exc:
+        raise Serialization("stored value holds damaged bytes") from exc

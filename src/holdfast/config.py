@@ -1,0 +1,83 @@
+"""What a store can be told when it is opened.
+
+Every field is also a query parameter of the URL, which wins over the config:
+`sqlite:///app.db?durability=standard`. Durations are seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal, get_args
+
+import msgspec
+
+from holdfast.clock import Duration, duration_us
+from holdfast.errors import InvalidArgument
+
+Durability = Literal["always", "standard", "cache"]
+Commit = Literal["inline", "thread"]
+Locking = Literal["normal", "exclusive"]
+History = Literal["all"] | int | timedelta
+
+MIB = 1024 * 1024
+
+
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one store; the defaults are meant for production.
+
+    `durability`: "always" survives power loss, "standard" may lose the last moments to
+    it but stays intact, "cache" promises nothing after power loss. None loses anything
+    when only the process dies.
+    `history`: "all", the number of newest versions kept of each cell, or a timedelta.
+    """
+
+    # All engines
+    durability: Durability = "always"
+    migrate: bool = True
+    payload_warn_bytes: int = MIB
+    payload_max_bytes: int = 2 * MIB
+    history: History = "all"
+    # SQLite
+    commit: Commit = "inline"
+    busy_timeout: Duration = 5.0
+    checkpoint_pages: int = 1000
+    locking: Locking = "normal"
+    vfs: str | None = None
+    # PostgreSQL
+    schema: str = "holdfast"
+    pool_size: int = 8
+    connect_timeout: Duration = 10.0
+    statement_timeout: Duration = 30.0
+    lock_timeout: Duration = 5.0
+
+    def __post_init__(self) -> None:
+        """Refuse what can never work, before anything is opened."""
+        _one_of("durability", self.durability, get_args(Durability))
+        _one_of("commit", self.commit, get_args(Commit))
+        _one_of("locking", self.locking, get_args(Locking))
+        for name in ("payload_warn_bytes", "payload_max_bytes", "checkpoint_pages", "pool_size"):
+            _positive(name, getattr(self, name))
+        for name in ("busy_timeout", "connect_timeout", "statement_timeout", "lock_timeout"):
+            if duration_us(getattr(self, name), name=name) <= 0:
+                raise InvalidArgument(f"{name}: must be above zero, found {getattr(self, name)!r}")
+        if isinstance(self.history, timedelta):
+            _positive("history", self.history // timedelta(microseconds=1))
+        elif self.history != "all":
+            _positive("history", self.history)
+        if self.commit == "thread" and self.locking == "exclusive":
+            raise InvalidArgument("commit=thread needs locking=normal: exclusive is one connection")
+
+
+def seconds(duration: Duration) -> float:
+    """The duration as seconds, for drivers that want a float."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {value!r}")
+
+
+def _positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {value!r}")

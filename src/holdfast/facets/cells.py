@@ -1,0 +1,152 @@
+"""Cells: named values with a version counter, changed by compare-and-swap.
+
+Every version is kept (see retention) and has two numbers. `version` counts the
+writes of its cell: 1, 2, 3 … and is what `cas` compares. `commit_id` is drawn by
+every write in the store from one rising series: it orders the versions of all
+cells, and a fork of a branch is just a commit id.
+
+One rule decides every write. Let `live` be the cell's version, or 0 when it is
+absent or deleted; `counter` is the last version ever given, also to a deleted
+cell. A write carries what it expects of `live` (ANY, or a number; 0 = "absent")
+and a value, or None for a delete:
+
+    applies    when  expected is ANY or expected == live,  and  value or live > 0
+    a value    becomes version counter + 1:  a recreated cell never reuses a number
+    a delete   leaves a tombstone at the counter as it stands
+
+    call              expected   value      not applied, the caller gets
+    set               ANY        v          (always applies)
+    init              0          v          the live version
+    cas(None)         0          v          None
+    cas(n)            n          v          None
+    delete            ANY        None       False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.clock import duration_us
+from holdfast.config import History
+from holdfast.errors import InvalidArgument
+from holdfast.facets.names import check_name
+
+ANY = -1
+ABSENT = 0
+RESERVED_PREFIXES = ("_strata/", "_holdfast/")
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One version of a cell. `updated_at` is in microseconds since the epoch."""
+
+    value: Any
+    version: int
+    updated_at: int
+    commit_id: int
+
+
+class CellKey(NamedTuple):
+    """Where a cell is."""
+
+    namespace: str
+    name: str
+
+
+class CellWrite(NamedTuple):
+    """One write, as the rule above wants it."""
+
+    key: CellKey
+    expected: int
+    payload: str | None
+    op_id: bytes
+    op_given: bool  # the caller chose the id, so it may be a repeat
+
+
+class CellOutcome(NamedTuple):
+    """What a write came to; `version` is the new one, or the live one if it did not apply."""
+
+    applied: bool
+    version: int
+
+
+class StoredCell(NamedTuple):
+    """A version as the backend keeps it: the value still encoded."""
+
+    payload: str
+    version: int
+    updated_at: int
+    commit_id: int
+
+
+class Retention(NamedTuple):
+    """How much history each cell keeps. The newest version always stays.
+
+    `versions`: the newest so many. `age_us`: what was current at some moment within that time.
+    """
+
+    versions: int | None = None
+    age_us: int | None = None
+
+    @classmethod
+    def of(cls, history: History) -> Retention:
+        """The retention that StoreConfig's `history` asks for."""
+        if history == "all":
+            return cls()
+        if isinstance(history, int):
+            return cls(versions=history)
+        return cls(age_us=duration_us(history, name="history"))
+
+
+class CellsBackend(Protocol):
+    """What a backend must do for cells."""
+
+    async def write(self, writes: Sequence[CellWrite]) -> list[CellOutcome]:
+        """Apply the writes in one atomic commit and answer each, in order.
+
+        A write whose `op_id` its cell already knows changes nothing and gets its first answer.
+        """
+
+    async def get(self, keys: Sequence[CellKey]) -> list[StoredCell | None]:
+        """The newest version of each cell, None where it is absent or deleted."""
+
+    async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
+        """The version that was current at the instant."""
+
+    async def history(
+        self, key: CellKey, *, before_commit: int | None, limit: int
+    ) -> list[StoredCell]:
+        """Versions below the commit, newest first; tombstones are left out."""
+
+    async def names(
+        self, namespace: str, *, prefix: str, after: str | None, limit: int
+    ) -> list[str]:
+        """Names of live cells above `after` in byte order."""
+
+    async def prune(self, namespace: str, *, after: str | None, limit: int) -> tuple[int, str | None]:
+        """Drop what retention no longer keeps from the next `limit` cells above `after`.
+
+        Returns how many versions went, and the last name looked at, None at the end.
+        """
+
+
+def check_cell_name(name: str) -> str:
+    """The name itself, when a user may use it."""
+    check_name(name, what="cell name")
+    if name.startswith(RESERVED_PREFIXES):
+        raise InvalidArgument(f"cell name {name!r}: {' and '.join(RESERVED_PREFIXES)} are reserved")
+    return name
+
+
+def check_expected(expected: int | None, name: str) -> int:
+    """The expectation of a cas, as a write carries it."""
+    if expected is None:
+        return ABSENT
+    if isinstance(expected, bool) or not isinstance(expected, int) or expected < 1:
+        raise InvalidArgument(
+            f"cell {name!r}: expected version must be 1 or more, or None for "
+            f"'create if absent'; found {expected!r}"
+        )
+    return expected

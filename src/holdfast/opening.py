@@ -1,0 +1,97 @@
+"""Opening stores: from a URL to an engine, in either colour."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from holdfast.aio.store import AsyncStore
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidState, StoreError
+from holdfast.facets.backend import Backend
+from holdfast.runtime import Runtime
+from holdfast.runtime.aio import AsyncioRuntime
+from holdfast.runtime.blocking import BlockingRuntime, run
+from holdfast.sync.store import Store
+from holdfast.url import Target, parse
+
+
+def open(  # noqa: A001 - holdfast.open reads as what it does
+    url: str, namespace: str = "default", *, config: StoreConfig | None = None
+) -> Store:
+    """An open store for blocking code; it may be used from many threads.
+
+    Creates or migrates the schema unless `StoreConfig(migrate=False)` or `?migrate=false`.
+    """
+    target = parse(url, config or StoreConfig())
+    backend = run(_open_backend(target, BlockingRuntime()))
+    try:
+        return Store(backend, namespace, target.config)
+    except StoreError:
+        run(backend.close())
+        raise
+
+
+def open_async(
+    url: str, namespace: str = "default", *, config: StoreConfig | None = None
+) -> Opening:
+    """An open store for asyncio: `async with open_async(url) as store`, or `await` it.
+
+    Creates or migrates the schema unless `StoreConfig(migrate=False)` or `?migrate=false`.
+    """
+    return Opening(parse(url, config or StoreConfig()), namespace)
+
+
+def migrate(url: str, *, config: StoreConfig | None = None) -> None:
+    """Bring the database's schema up to date, for those who open with `migrate=False`."""
+    open(url, config=config).close()
+
+
+class Opening:
+    """A store about to be opened: await it, or enter it with `async with`."""
+
+    def __init__(self, target: Target, namespace: str) -> None:
+        self._target = target
+        self._namespace = namespace
+        self._store: AsyncStore | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncStore]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncStore:
+        if self._store is not None:
+            raise InvalidState("this open_async(…) was entered before: call it again")
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+    async def _open(self) -> AsyncStore:
+        backend = await _open_backend(self._target, AsyncioRuntime())
+        try:
+            return AsyncStore(backend, self._namespace, self._target.config)
+        except StoreError:
+            await backend.close()
+            raise
+
+
+async def _open_backend(target: Target, runtime: Runtime) -> Backend:
+    if target.engine == "sqlite":
+        from holdfast.backends.sqlite.backend import open_backend
+
+        return await open_backend(target.address, target.config, runtime)
+    try:
+        from holdfast.backends.postgres.backend import open_backend as open_postgres
+    except ModuleNotFoundError as exc:
+        raise InvalidState(
+            f"PostgreSQL needs the module {exc.name!r}: pip install 'holdfast[postgres]'"
+        ) from exc
+    return await open_postgres(target.address, target.config, runtime)

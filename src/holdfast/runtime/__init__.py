@@ -1,0 +1,11 @@
+"""The two colours of one core.
+
+Everything above a backend's connection is `async def`, written once. It awaits
+nothing but a backend's primitives, and those are built on a `Runtime`: either
+asyncio's, or the blocking one, whose coroutines never suspend, so that a single
+`send(None)` runs them to the end without a loop or a thread.
+"""
+
+from holdfast.runtime.contract import Coalescer, Flush, Limiter, Runtime, Unit
+
+__all__ = ["Coalescer", "Flush", "Limiter", "Runtime", "Unit"]

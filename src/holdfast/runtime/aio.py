@@ -1,0 +1,117 @@
+"""The asyncio colour: everything queued in one turn of the loop is one flush.
+
+A task exists only while there is work. After a flush it lets the loop turn once,
+so the callers it answered can queue their next calls: with 100 busy callers
+every flush carries 100. The flush itself is a task of its own kind: a cancelled
+caller leaves its unit behind, and the others never notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from holdfast.errors import InvalidState
+from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, take_batch
+
+T = TypeVar("T")
+
+
+class AsyncioRuntime(HomeProcess):
+    """Belongs to the event loop that is running when it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+
+    def check(self) -> None:
+        """Raise InvalidState in a forked child or under another loop."""
+        super().check()
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidState(
+                "store opened under one event loop used under another: "
+                "open a store of its own in each loop"
+            )
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend this task."""
+        await asyncio.sleep(seconds)
+
+    async def offload(self, work: Callable[[], T], on: Executor | None = None) -> T:
+        """Run the work on that executor, or on the loop's own."""
+        return await self._loop.run_in_executor(on, work)
+
+    def coalescer(self, flush: Flush) -> Coalescer:
+        """A coalescer for the tasks of this loop."""
+        return LoopCoalescer(self._loop, flush)
+
+    def limiter(self, places: int) -> Limiter:
+        """A limiter for the tasks of this loop."""
+        return _LoopLimiter(places)
+
+
+class LoopCoalescer:
+    """Queues units and flushes them from one task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flush: Flush) -> None:
+        self._loop = loop
+        self._flush = flush
+        self._waiting: list[Unit] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, unit: Unit) -> None:
+        """Queue the unit and wait for its outcome."""
+        unit.waiter = self._loop.create_future()
+        self._waiting.append(unit)
+        if self._task is None:
+            self._task = self._loop.create_task(self._run(), name="holdfast flush")
+        await unit.waiter
+
+    async def drain(self) -> None:
+        """Wait until the flushing task has nothing left to do."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        batch: list[Unit] = []
+        try:
+            while self._waiting:
+                # A caller that gave up before its flush began is simply not written.
+                batch = [unit for unit in take_batch(self._waiting) if not unit.waiter.done()]
+                if batch:
+                    await self._flush(batch)
+                    _resume(batch)
+                    await asyncio.sleep(0)
+        except BaseException as exc:
+            # Only the loop's own end (cancellation) or a defect comes here.
+            for unit in batch + self._waiting:
+                unit.fail(exc)
+            _resume(batch + self._waiting)
+            self._waiting.clear()
+            raise
+        finally:
+            self._task = None
+
+
+def _resume(batch: list[Unit]) -> None:
+    for unit in batch:
+        if not unit.waiter.done():
+            unit.waiter.set_result(None)
+
+
+class _LoopLimiter:
+    def __init__(self, places: int) -> None:
+        self._semaphore = asyncio.Semaphore(places)
+
+    async def acquire(self, timeout: float) -> bool:  # noqa: ASYNC109 - the limiter's contract
+        try:
+            async with asyncio.timeout(timeout):
+                await self._semaphore.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._semaphore.release()

@@ -1,0 +1,132 @@
+"""What a runtime offers to a backend, and the unit of work that a coalescer gathers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol, TypeVar
+
+from holdfast.errors import InvalidState, StoreError
+
+T = TypeVar("T")
+
+MAX_BATCH_ITEMS = 1000
+"""What one flush takes at most: 1,000 cell writes hold SQLite's writer for about 20 ms."""
+
+
+class Unit:
+    """What one caller asked for: items of one batch operation, answered or failed as one."""
+
+    __slots__ = ("answers", "batch", "error", "items", "waiter")
+
+    def __init__(self, batch: Any, items: Sequence[Any]) -> None:  # noqa: ANN401 - see Db.write
+        self.batch = batch
+        self.items = items
+        self.answers: list[Any] | None = None
+        self.error: BaseException | None = None
+        self.waiter: Any = None  # the coalescer's own: a future or a lock
+
+    def result(self) -> list[Any]:
+        """The answers in the order of the items, or the error raised."""
+        if self.error is not None:
+            raise self.error
+        if self.answers is None:
+            raise InvalidState("the batch ended without an answer for this call")
+        return self.answers
+
+    def fail(self, error: BaseException) -> None:
+        """Remember the error, unless there is an outcome already.
+
+        Callers that share a batch each get their own copy: a traceback belongs to one raise.
+        """
+        if self.answers is None and self.error is None:
+            self.error = error
+
+
+Flush = Callable[[list[Unit]], Awaitable[None]]
+"""Runs the units and gives each an outcome; raises only for what no unit caused."""
+
+
+class Coalescer(Protocol):
+    """Gathers the calls that arrive during a flush into the next one; no timers."""
+
+    async def submit(self, unit: Unit) -> None:
+        """Return once the unit has its outcome."""
+
+    async def drain(self) -> None:
+        """Return once nothing is waiting or in flight."""
+
+
+class Limiter(Protocol):
+    """Lets so many callers in at a time."""
+
+    async def acquire(self, timeout: float) -> bool:
+        """True with a place; False when none was free in time."""
+
+    def release(self) -> None:
+        """Give the place back."""
+
+
+class Runtime(Protocol):
+    """The primitives that differ between blocking code and asyncio."""
+
+    def check(self) -> None:
+        """Raise InvalidState when called from a forked child or another event loop."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; in asyncio the loop goes on."""
+
+    async def offload(self, work: Callable[[], T], on: Executor | None = None) -> T:
+        """The result of long blocking work; in asyncio it runs on another thread."""
+
+    def coalescer(self, flush: Flush) -> Coalescer:
+        """A coalescer of this colour."""
+
+    def limiter(self, places: int) -> Limiter:
+        """A limiter of this colour."""
+
+
+class HomeProcess:
+    """Remembers where a store was opened: connections do not survive fork()."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        """Raise InvalidState in a forked child."""
+        if os.getpid() != self._pid:
+            raise InvalidState(
+                f"store opened in process {self._pid} used after fork() in process {os.getpid()}: "
+                "open a store of its own in each process",
+                opened_in=self._pid,
+            )
+
+
+def take_batch(waiting: list[Unit]) -> list[Unit]:
+    """Remove and return the units of the next flush, oldest first, within MAX_BATCH_ITEMS."""
+    size = 0
+    for count, unit in enumerate(waiting):
+        size += len(unit.items)
+        if size > MAX_BATCH_ITEMS and count:
+            batch = waiting[:count]
+            del waiting[:count]
+            return batch
+    batch = waiting[:]
+    waiting.clear()
+    return batch
+
+
+def error_for(unit_error: StoreError, count: int) -> list[StoreError]:
+    """`count` errors alike, so that each caller raises its own."""
+    copies = [unit_error]
+    for _ in range(count - 1):
+        copy = type(unit_error)(
+            str(unit_error),
+            retryable=unit_error.retryable,
+            outcome_unknown=unit_error.outcome_unknown,
+            **unit_error.facts,
+        )
+        copy.__cause__ = unit_error.__cause__
+        copies.append(copy)
+    return copies

@@ -1,0 +1,83 @@
+# GENERATED from holdfast/aio/store.py by tools/generate_sync.py: change that file instead.
+"""The store: one connection pool, one namespace, all facets.
+
+with holdfast.open("sqlite:///app.db") as store:
+    store.cells.set("greeting", "hello")
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from holdfast.clock import to_datetime
+from holdfast.config import StoreConfig
+from holdfast.facets.backend import Backend, Capability, Progress, require
+from holdfast.facets.names import check_name
+from holdfast.runtime.blocking import run
+from holdfast.sync.cells import Cells
+
+
+class Store:
+    """An open store, or a view of it on another namespace.
+
+    Belongs to the event loop it was opened under. Made by `holdfast.open(url)`.
+    """
+
+    def __init__(
+        self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True
+    ) -> None:
+        self._backend = backend
+        self._namespace = check_name(namespace, what="namespace")
+        self._config = config
+        self._owner = owner
+        self.cells = Cells(backend, namespace, config)
+
+    def namespace(self, name: str) -> Store:
+        """A view on the same connections whose data is apart from every other namespace's."""
+        return Store(self._backend, name, self._config, owner=False)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do; anything else raises Unsupported."""
+        return self._backend.capabilities
+
+    def ping(self) -> None:
+        """Return when the store answers; raise what stands in the way."""
+        run(self._backend.ping())
+
+    def now(self) -> datetime:
+        """The store's clock, which leases and expiry go by; not this machine's."""
+        return to_datetime(run(self._backend.now_us()))
+
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
+        """Write a consistent copy, as of now, to a new file while the store stays in use.
+
+        `progress` is called with the pages done and the pages in all.
+        """
+        require(self._backend, Capability.BACKUP)
+        run(self._backend.backup(os.fspath(path), progress))
+
+    def close(self) -> None:
+        """Finish what is in flight and free everything.
+
+        A view closes nothing: the store it came from owns the connections.
+        """
+        if self._owner:
+            run(self._backend.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._backend.engine} namespace={self._namespace!r}>"

@@ -1,0 +1,135 @@
+"""Store URLs, taken apart.
+
+    sqlite:///relative.db   sqlite:////absolute.db   sqlite://:memory:
+    postgresql://user:password@host:5432/database?schema=holdfast
+
+Parameters that StoreConfig knows are ours; on PostgreSQL the rest is libpq's.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidArgument
+
+MEMORY = ":memory:"
+_ENGINES = {
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+}
+_SHOWN = "sqlite:///path.db, sqlite://:memory:, postgresql://user@host/database"
+
+
+class Target(NamedTuple):
+    """Where a store is: the engine, its address, and the settings that the URL gave."""
+
+    engine: str
+    address: str  # SQLite: the path or ":memory:"; otherwise the URL without our parameters
+    config: StoreConfig
+
+
+def parse(url: str, config: StoreConfig) -> Target:
+    """The target that the URL names; InvalidArgument says what is wrong with a bad one."""
+    if not isinstance(url, str):
+        raise InvalidArgument(f"store URL: wanted text, found {type(url).__name__}")
+    scheme, separator, rest = url.partition("://")
+    engine = _ENGINES.get(scheme.lower())
+    if not separator or engine is None:
+        raise InvalidArgument(f"store URL {_shown(url)}: wanted something like {_SHOWN}")
+    if engine == "sqlite":
+        path, _, query = rest.partition("?")
+        settings, foreign = _settings(query)
+        if foreign:
+            known = ", ".join(StoreConfig.__struct_fields__)
+            raise InvalidArgument(f"store URL: unknown option {foreign[0][0]!r}; known are {known}")
+        return Target(engine, _sqlite_path(url, path), _merged(config, settings))
+    try:
+        parts = urlsplit(url)
+        settings, foreign = _settings(parts.query)
+        _ = parts.port  # raises ValueError for a bad port
+    except ValueError as exc:
+        raise InvalidArgument(f"store URL {_shown(url)}: {exc}") from exc
+    address = urlunsplit(parts._replace(scheme="postgresql", query=urlencode(foreign)))
+    return Target(engine, address, _merged(config, settings))
+
+
+def without_password(url: str) -> str:
+    """The URL as it may appear in logs and errors."""
+    head, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    credentials, at, host = authority.rpartition("@")
+    user = credentials.partition(":")[0]
+    return f"{head}{separator}{user}{at}{host}{slash}{path.partition('?')[0]}"
+
+
+def _shown(url: str) -> str:
+    return repr(without_password(url))
+
+
+def _sqlite_path(url: str, rest: str) -> str:
+    if rest == MEMORY or rest == f"/{MEMORY}":
+        return MEMORY
+    if not rest.startswith("/"):
+        raise InvalidArgument(
+            f"store URL {url!r}: three slashes for a relative path (sqlite:///app.db), "
+            "four for an absolute one (sqlite:////var/lib/app.db)"
+        )
+    path = unquote(rest[1:])
+    if not path or path.endswith("/"):
+        raise InvalidArgument(f"store URL {url!r}: names no file")
+    if "\0" in path:
+        raise InvalidArgument("store URL: the path holds a NUL")
+    return path
+
+
+def _settings(query: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Our settings, and the parameters that belong to the driver."""
+    ours: dict[str, str] = {}
+    foreign: list[tuple[str, str]] = []
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in StoreConfig.__struct_fields__:
+            ours[name] = value
+        else:
+            foreign.append((name, value))
+    return ours, foreign
+
+
+def _merged(config: StoreConfig, settings: dict[str, str]) -> StoreConfig:
+    changes = {name: _value(name, text) for name, text in settings.items()}
+    return msgspec.structs.replace(config, **changes) if changes else config
+
+
+def _value(name: str, text: str) -> Any:  # noqa: ANN401 - the field's own type
+    """The setting's value; `history` takes "all", a count, or seconds such as "3600s"."""
+    if name == "history" and text.endswith("s"):
+        return timedelta(seconds=_number(name, text[:-1]))
+    if name == "history" and text == "all":
+        return text
+    default = StoreConfig.__struct_defaults__[StoreConfig.__struct_fields__.index(name)]
+    if isinstance(default, bool):
+        if text.lower() not in {"true", "false", "1", "0"}:
+            raise InvalidArgument(f"{name}: wanted true or false, found {text!r}")
+        return text.lower() in {"true", "1"}
+    if isinstance(default, int) or name == "history":
+        return _whole(name, text)
+    return _number(name, text) if isinstance(default, float) else text
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgument(f"{name}: wanted a whole number, found {text!r}") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidArgument(f"{name}: wanted a number, found {text!r}") from None
