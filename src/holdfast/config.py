@@ -6,6 +6,7 @@ Every field is also a query parameter of the URL, which wins over the config:
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -20,6 +21,7 @@ Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
 MIB = 1024 * 1024
+_SCHEMA = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             _positive("history", self.history // timedelta(microseconds=1))
         elif self.history != "all":
             _positive("history", self.history)
+        if not _SCHEMA.match(self.schema):
+            raise InvalidArgument(
+                f"schema {self.schema!r}: wanted lower-case letters, digits and _, at most 63"
+            )
         if self.commit == "thread" and self.locking == "exclusive":
             raise InvalidArgument("commit=thread needs locking=normal: exclusive is one connection")
 

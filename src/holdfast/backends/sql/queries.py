@@ -41,9 +41,7 @@ SQLITE = Dialect(home="holdfast_", parameter=":{}")
 
 def postgres(schema: str) -> Dialect:
     """The dialect for tables in that schema."""
-    quoted = '"' + schema.replace('"', '""') + '".'
-    # psycopg reads % as the start of a parameter, so a literal one is doubled.
-    return Dialect(home=quoted.replace("%", "%%"), parameter="%({})s")
+    return Dialect(home=f"{schema}.", parameter="%({})s")
 
 
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:

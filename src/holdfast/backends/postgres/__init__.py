@@ -1,0 +1,15 @@
+"""PostgreSQL through psycopg 3: any number of processes and machines on one store.
+
+In the schema `holdfast` (or `?schema=`):
+
+    cells           the newest version of each cell: the row that writers lock
+    cell_versions   every version, by commit id
+    branches        branches other than `main`, which is id 0 everywhere
+    store_state     one row: the clock's offset
+    commit_ids      the sequence that every write draws from
+    migrations      which migrations the database has
+    write_cells()   a batch of writes in one round trip
+    trim_cells()    retention
+
+See docs/design/postgres.md.
+"""

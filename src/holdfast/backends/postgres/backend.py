@@ -1,0 +1,63 @@
+"""A store on PostgreSQL, put together."""
+
+from __future__ import annotations
+
+from holdfast.backends.postgres import cells
+from holdfast.backends.postgres.connection import Connector
+from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.postgres.migrate import migrate
+from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.sql.cells import SqlCells
+from holdfast.backends.sql.queries import Dialect, postgres
+from holdfast.config import StoreConfig
+from holdfast.facets.backend import Backend, Capability, Progress
+from holdfast.facets.cells import Retention
+from holdfast.runtime import Runtime
+
+CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
+
+
+async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backend:
+    """The open store; its schema is created or migrated first."""
+    connector = Connector(url, config, runtime)
+    dialect = postgres(config.schema)
+    await migrate(connector, config.schema, dialect, allowed=config.migrate)
+    db = PostgresDb(Pool(connector, config, runtime), runtime)
+    return PostgresBackend(db, dialect, config)
+
+
+class PostgresBackend:
+    """See Backend."""
+
+    engine = "postgres"
+    capabilities = CAPABILITIES
+
+    def __init__(self, db: PostgresDb, dialect: Dialect, config: StoreConfig) -> None:
+        self._db = db
+        self._dialect = dialect
+        self.cells = SqlCells(db, dialect, cells.batches(dialect, Retention.of(config.history)))
+
+    async def pause(self) -> None:
+        """See Backend. Every page of a scan awaits the server: others run meanwhile."""
+
+    async def ping(self) -> None:
+        """See Backend."""
+        await self._db.fetch("SELECT 1", {})
+
+    async def now_us(self) -> int:
+        """See Backend."""
+        ((now,),) = await self._db.fetch(self._dialect.spell("SELECT hf.now_us()"), {})
+        return int(now)
+
+    async def move_clock(self, by_us: int) -> None:
+        """See Backend."""
+        move = "UPDATE hf.store_state SET clock_offset_us = clock_offset_us + :by RETURNING id"
+        await self._db.fetch(self._dialect.spell(move), {"by": by_us})
+
+    async def backup(self, path: str, progress: Progress | None) -> None:
+        """See Backend. Never called: pg_dump is the tool for it, and the capability is missing."""
+        raise NotImplementedError(path, progress)
+
+    async def close(self) -> None:
+        """See Backend."""
+        await self._db.close()

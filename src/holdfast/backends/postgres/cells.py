@@ -1,0 +1,108 @@
+"""Cells on PostgreSQL: each batch is one statement, one round trip, one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg.types.numeric import Int8
+
+from holdfast.backends.sql.cells import CellBatches, CellRange
+from holdfast.backends.sql.db import Connection
+from holdfast.backends.sql.queries import Dialect, load
+from holdfast.codec import INT64_MAX
+from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, StoredCell
+
+_PRUNE_SLICE = 1000
+
+
+def batches(dialect: Dialect, retention: Retention) -> CellBatches:
+    """The batch operations of cells on PostgreSQL."""
+    queries = load(__package__, "cells.sql", dialect)
+    keep = _Keep(retention)
+    return CellBatches(
+        read=ReadCells(queries["get_cells"]),
+        write=WriteCells(queries["write_cells"], keep),
+        trim=TrimCells(queries["trim_cells"], keep),
+    )
+
+
+class _Keep:
+    """Retention as the functions take it: both None when everything is kept."""
+
+    def __init__(self, retention: Retention) -> None:
+        self.needed = retention != Retention()
+        self.versions: int | None = None
+        if self.needed:
+            self.versions = INT64_MAX if retention.versions is None else retention.versions
+        self.age_us = retention.age_us
+
+
+class ReadCells:
+    """The newest version of each cell."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+
+    async def apply(
+        self, on: Connection, items: Sequence[CellKey], *, repeat: bool
+    ) -> list[StoredCell | None]:
+        """See Batch."""
+        del repeat  # reading again is always safe
+        params = {
+            "namespaces": [key.namespace for key in items],
+            "names": [key.name for key in items],
+        }
+        rows = await on.fetch(self._query, params)
+        return [StoredCell(*row) if row[0] is not None else None for row in rows]
+
+
+class WriteCells:
+    """Sets, swaps and deletes; the same cell may come many times."""
+
+    def __init__(self, query: str, keep: _Keep) -> None:
+        self._query = query
+        self._keep = keep
+
+    async def apply(
+        self, on: Connection, items: Sequence[CellWrite], *, repeat: bool
+    ) -> list[CellOutcome]:
+        """See Batch."""
+        params = {
+            "namespaces": [write.key.namespace for write in items],
+            "names": [write.key.name for write in items],
+            # Int8: left to itself psycopg picks a type by the values, and every type
+            # would be another prepared statement.
+            "expected": [Int8(write.expected) for write in items],
+            "values": [write.payload for write in items],
+            "op_ids": [write.op_id.hex() for write in items],
+            "look_up": [repeat or write.op_given for write in items],
+            "versions": self._keep.versions,
+            "age_us": self._keep.age_us,
+        }
+        rows = await on.fetch(self._query, params)
+        return [CellOutcome(*row) for row in rows]
+
+
+class TrimCells:
+    """Drops the versions that retention does not keep."""
+
+    def __init__(self, query: str, keep: _Keep) -> None:
+        self._query = query
+        self._keep = keep
+
+    async def apply(self, on: Connection, items: Sequence[CellRange], *, repeat: bool) -> list[int]:
+        """See Batch."""
+        del repeat  # trimming again is always safe
+        return [await self._trim(on, cells) for cells in items] if self._keep.needed else [0]
+
+    async def _trim(self, on: Connection, cells: CellRange) -> int:
+        params = {
+            "namespace": cells.namespace,
+            "first": cells.first,
+            "last": cells.last,
+            "slice": _PRUNE_SLICE,
+            "versions": self._keep.versions,
+            "age_us": self._keep.age_us,
+        }
+        ((gone,),) = await on.fetch(self._query, params)
+        return int(gone)

@@ -1,0 +1,27 @@
+-- Cells on PostgreSQL: one statement per batch; what it runs is in migrations/.
+
+-- name: get_cells
+SELECT v.value, v.version, v.updated_at, v.commit_id
+FROM unnest(:namespaces::text[], :names::text[]) WITH ORDINALITY AS i (namespace, name, item)
+LEFT JOIN hf.cells AS c
+  ON c.namespace = i.namespace
+  AND c.branch_id = 0
+  AND c.name = i.name
+  AND NOT c.deleted
+LEFT JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
+ORDER BY i.item
+
+-- name: write_cells
+-- Answers are matched to items by their place in the batch.
+SELECT applied, version
+FROM hf.write_cells(
+    :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
+    :op_ids::uuid[], :look_up::boolean[], :versions::bigint, :age_us::bigint
+)
+ORDER BY item
+
+-- name: trim_cells
+SELECT hf.trim_cells(
+    :namespace, :first, :last, :slice::bigint, :versions::bigint,
+    CASE WHEN :age_us::bigint IS NULL THEN -1 ELSE hf.now_us() - :age_us::bigint END
+)

@@ -1,0 +1,186 @@
+"""One psycopg connection behind the coroutine core's `fetch`, in both colours.
+
+The server enforces `statement_timeout`. A server that has vanished enforces
+nothing, so the client waits a little longer than that and then gives the
+connection up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import PQGen
+
+from holdfast.backends.postgres.errors import translate, translate_connect
+from holdfast.backends.sql.db import Row
+from holdfast.config import StoreConfig, seconds
+from holdfast.errors import Timeout
+from holdfast.runtime import Runtime
+from holdfast.runtime.blocking import BlockingRuntime
+from holdfast.url import without_password
+
+RV = TypeVar("RV")
+_GRACE = 2.0
+_IDLE_IN_TRANSACTION = 60
+
+
+class PgConnection(Protocol):
+    """A connection of either colour."""
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Connection."""
+
+    async def run(self, sql: str) -> list[Row]:
+        """The rows of a statement, or of the last one of a script; no parameters."""
+
+    async def close(self) -> None:
+        """Free the connection."""
+
+    @property
+    def usable(self) -> bool:
+        """True while nothing is in flight or half done on it."""
+
+
+class Connector:
+    """Makes connections with this store's settings."""
+
+    def __init__(self, url: str, config: StoreConfig, runtime: Runtime) -> None:
+        self.where = f"PostgreSQL {without_password(url)}"
+        self._blocking = isinstance(runtime, BlockingRuntime)
+        self._answer_timeout = seconds(config.statement_timeout) + _GRACE
+        try:
+            self._conninfo = psycopg.conninfo.make_conninfo(url, **_settings(url, config))
+        except psycopg.Error as exc:
+            raise translate_connect(exc, self.where) from exc
+
+    async def connect(self) -> PgConnection:
+        """A new connection, or the reason why there is none."""
+        try:
+            if self._blocking:
+                blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
+                blocking.answer_timeout = self._answer_timeout
+                return BlockingConnection(blocking, self.where)
+            connection = await _Async.connect(
+                self._conninfo, autocommit=True, prepare_threshold=0
+            )
+        except psycopg.Error as exc:
+            raise translate_connect(exc, self.where) from exc
+        connection.answer_timeout = self._answer_timeout
+        return AsyncConnection(connection, self.where)
+
+
+class BlockingConnection:
+    """Blocks the calling thread."""
+
+    def __init__(self, raw: _Blocking, where: str) -> None:
+        self._raw = raw
+        self._where = where
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Connection."""
+        try:
+            return self._raw.execute(query, params, binary=True).fetchall()
+        except psycopg.Error as exc:
+            raise translate(exc, self._where) from exc
+        except errors._WaitTimeout as exc:  # noqa: SLF001 - what `wait` is documented to raise
+            raise _no_answer(self._where) from exc
+
+    async def run(self, sql: str) -> list[Row]:
+        """See PgConnection."""
+        try:
+            cursor = self._raw.execute(sql, prepare=False)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as exc:
+            raise translate(exc, self._where) from exc
+
+    async def close(self) -> None:
+        """See PgConnection."""
+        self._raw.close()
+
+    @property
+    def usable(self) -> bool:
+        """See PgConnection."""
+        return _usable(self._raw)
+
+
+class AsyncConnection:
+    """Awaits the event loop."""
+
+    def __init__(self, raw: _Async, where: str) -> None:
+        self._raw = raw
+        self._where = where
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Connection."""
+        try:
+            cursor = await self._raw.execute(query, params, binary=True)
+            return await cursor.fetchall()
+        except psycopg.Error as exc:
+            raise translate(exc, self._where) from exc
+        except errors._WaitTimeout as exc:  # noqa: SLF001 - what `wait` is documented to raise
+            raise _no_answer(self._where) from exc
+
+    async def run(self, sql: str) -> list[Row]:
+        """See PgConnection."""
+        try:
+            cursor = await self._raw.execute(sql, prepare=False)
+            return await cursor.fetchall() if cursor.description else []
+        except psycopg.Error as exc:
+            raise translate(exc, self._where) from exc
+
+    async def close(self) -> None:
+        """See PgConnection."""
+        await self._raw.close()
+
+    @property
+    def usable(self) -> bool:
+        """See PgConnection."""
+        return _usable(self._raw)
+
+
+class _Blocking(psycopg.Connection[Any]):
+    answer_timeout: float | None = None
+
+    def wait(
+        self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
+    ) -> RV:
+        return super().wait(gen, interval, timeout or self.answer_timeout)
+
+
+class _Async(psycopg.AsyncConnection[Any]):
+    answer_timeout: float | None = None
+
+    async def wait(
+        self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
+    ) -> RV:
+        return await super().wait(gen, interval, timeout or self.answer_timeout)
+
+
+def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return not raw.closed and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def _no_answer(where: str) -> Timeout:
+    return Timeout(f"{where}: no answer; the server may be gone", outcome_unknown=True)
+
+
+def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
+    """Session settings go in with the connection itself: no statement, no extra round trip."""
+    server = {
+        "statement_timeout": round(seconds(config.statement_timeout) * 1000),
+        "lock_timeout": round(seconds(config.lock_timeout) * 1000),
+        "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
+        "synchronous_commit": "on" if config.durability == "always" else "off",
+    }
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    options = [str(given["options"])] if given.get("options") else []
+    options += [f"-c {name}={value}" for name, value in server.items()]
+    return {
+        "options": " ".join(options),
+        "connect_timeout": max(1, round(seconds(config.connect_timeout))),
+        "fallback_application_name": "holdfast",
+        "client_encoding": "UTF8",
+    }

@@ -1,0 +1,90 @@
+"""The PostgreSQL leaf: one round trip per operation, one flush in flight per kind of operation.
+
+Calls that arrive while a flush is under way form the next one. A flush is one
+statement in autocommit. After a lost connection it is repeated once, with the
+operation ids looked up; when that fails too, nobody knows the outcome and the
+error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.errors import StoreClosed, StoreError, Unavailable
+from holdfast.runtime import Coalescer, Runtime, Unit
+
+
+class PostgresDb:
+    """The connections of one open store."""
+
+    def __init__(self, pool: Pool, runtime: Runtime) -> None:
+        self._pool = pool
+        self.runtime = runtime
+        self._closed = False
+        self._coalescers: dict[int, Coalescer] = {}
+
+    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+        """See Db."""
+        self.check()
+        unit = Unit(batch, items)
+        await self._coalescer(batch).submit(unit)
+        return unit.result()
+
+    # A read has a round trip to save as well, so it is coalesced like a write.
+    read = write
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Db."""
+        self.check()
+        try:
+            return await self._fetch(query, params)
+        except Unavailable:
+            return await self._fetch(query, params)
+
+    def check(self) -> None:
+        """Raise when the store is closed or used where it must not be."""
+        self.runtime.check()
+        if self._closed:
+            raise StoreClosed(f"the store on {self._pool.where} is closed")
+
+    async def close(self) -> None:
+        """Finish the queues, then free everything."""
+        if self._closed:
+            return
+        self._closed = True
+        for coalescer in list(self._coalescers.values()):
+            await coalescer.drain()
+        await self._pool.close()
+
+    async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        connection = await self._pool.take()
+        try:
+            return await connection.fetch(query, params)
+        finally:
+            await self._pool.give_back(connection)
+
+    def _coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
+        # setdefault: two threads may come here first at once, and must share one.
+        found = self._coalescers.get(id(batch))
+        return found or self._coalescers.setdefault(
+            id(batch), self.runtime.coalescer(self._flush)
+        )
+
+    async def _flush(self, units: list[Unit]) -> None:
+        await settle(units, self._attempt)
+
+    async def _attempt(self, units: list[Unit], *, repeat: bool) -> None:
+        """All units in one statement: they share a batch, so it is one group."""
+        try:
+            connection = await self._pool.take()
+        except StoreError as exc:
+            raise NotBegun(exc) from exc
+        try:
+            answers = await apply_grouped(units, connection, repeat=repeat)
+        finally:
+            await self._pool.give_back(connection)
+        for unit, own in zip(units, answers, strict=True):
+            unit.answers = own

@@ -1,0 +1,58 @@
+"""Migrations on PostgreSQL: in one transaction, under an advisory lock."""
+
+from __future__ import annotations
+
+from holdfast.backends.postgres.connection import Connector, PgConnection
+from holdfast.backends.sql.migrate import load_migrations, pending, refuse_pending
+from holdfast.backends.sql.queries import Dialect
+
+# Other processes wait here while one migrates; longer than any usual lock_timeout.
+_LOCK_WAIT = "SET LOCAL lock_timeout = '120s'"
+
+
+async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowed: bool) -> None:
+    """Bring the schema to its newest version, or refuse what cannot be."""
+    known = load_migrations(__package__)
+    where = f"{connector.where}, schema {schema!r}"
+    connection = await connector.connect()
+    try:
+        steps = pending(known, await _applied(connection, schema), where=where)
+        if not steps:
+            return
+        if not allowed:
+            refuse_pending(steps, where=where)
+        await connection.run("BEGIN")
+        await connection.run(_LOCK_WAIT)
+        await connection.run(
+            f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', 0))"
+        )
+        await _prepare(connection, schema)
+        # Looked at again under the lock: another process may have migrated meanwhile.
+        for step in pending(known, await _applied(connection, schema), where=where):
+            await connection.run(dialect.place(step.sql))
+            await connection.run(
+                f"INSERT INTO {schema}.migrations (number, name, applied_at) "
+                f"VALUES ({step.number}, '{step.name}', clock_timestamp())"
+            )
+        await connection.run("COMMIT")
+    finally:
+        await connection.close()
+
+
+async def _applied(connection: PgConnection, schema: str) -> set[int]:
+    ((there,),) = await connection.run(f"SELECT to_regclass('{schema}.migrations') IS NOT NULL")
+    if not there:
+        return set()
+    rows = await connection.run(f"SELECT number FROM {schema}.migrations")
+    return {number for (number,) in rows}
+
+
+async def _prepare(connection: PgConnection, schema: str) -> None:
+    # Asked first: IF NOT EXISTS still wants the right to create, also when it is there.
+    ((there,),) = await connection.run(f"SELECT to_regnamespace('{schema}') IS NOT NULL")
+    if not there:
+        await connection.run(f"CREATE SCHEMA {schema}")
+    await connection.run(
+        f"CREATE TABLE IF NOT EXISTS {schema}.migrations ("
+        "number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)"
+    )

@@ -1,0 +1,225 @@
+-- Keys are COLLATE "C": byte order, as on every other engine, and prefix ranges that are exact.
+
+CREATE TABLE hf.store_state (
+    id integer PRIMARY KEY CHECK (id = 1),
+    clock_offset_us bigint NOT NULL
+);
+
+INSERT INTO hf.store_state (id, clock_offset_us) VALUES (1, 0);
+
+CREATE SEQUENCE hf.commit_ids;
+
+-- `main` has no row: it is branch 0 of every namespace.
+CREATE TABLE hf.branches (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    parent_id bigint NOT NULL,
+    fork_commit bigint NOT NULL,
+    created_at bigint NOT NULL,
+    deleted_at bigint
+);
+
+CREATE UNIQUE INDEX branches_by_name ON hf.branches (namespace, name) WHERE deleted_at IS NULL;
+
+CREATE INDEX branches_by_parent ON hf.branches (namespace, parent_id, fork_commit);
+
+-- Small rows with room on the page: no indexed column changes, so updates stay in place (HOT).
+CREATE TABLE hf.cells (
+    namespace text COLLATE "C" NOT NULL,
+    branch_id bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    deleted boolean NOT NULL,
+    PRIMARY KEY (namespace, branch_id, name)
+) WITH (fillfactor = 70);
+
+CREATE TABLE hf.cell_versions (
+    commit_id bigint PRIMARY KEY,
+    namespace text COLLATE "C" NOT NULL,
+    branch_id bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    op_id uuid NOT NULL,
+    value text
+);
+
+CREATE INDEX cell_versions_by_cell
+ON hf.cell_versions (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
+
+CREATE INDEX cell_versions_by_op ON hf.cell_versions (op_id);
+
+-- The store's clock. Not now(): that stands still inside a transaction.
+CREATE FUNCTION hf.now_us() RETURNS bigint
+LANGUAGE sql VOLATILE
+RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    + (SELECT clock_offset_us FROM hf.store_state WHERE id = 1);
+
+-- Drops versions that retention does not keep, out of the oldest few of each cell.
+-- A version's time ends where its successor's begins: it goes when a newer one is old enough.
+CREATE FUNCTION hf.trim_cells(
+    p_namespace text,
+    p_first text,
+    p_last text,
+    p_slice bigint,
+    p_versions bigint,
+    p_cutoff bigint
+) RETURNS bigint
+LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+    WITH gone AS (
+        DELETE FROM hf.cell_versions
+        WHERE commit_id IN (
+            SELECT v.commit_id
+            FROM hf.cells AS c
+            CROSS JOIN LATERAL (
+                SELECT o.commit_id, o.version
+                FROM hf.cell_versions AS o
+                WHERE o.namespace = c.namespace
+                  AND o.branch_id = c.branch_id
+                  AND o.name = c.name
+                ORDER BY o.commit_id
+                LIMIT p_slice
+            ) AS v
+            WHERE c.namespace = p_namespace
+              AND c.branch_id = 0
+              AND c.name >= p_first
+              AND c.name <= p_last
+              AND v.commit_id < c.commit_id
+              AND (
+                v.version <= c.version - p_versions
+                OR EXISTS (
+                    SELECT 1
+                    FROM hf.cell_versions AS n
+                    WHERE n.namespace = c.namespace
+                      AND n.branch_id = c.branch_id
+                      AND n.name = c.name
+                      AND n.commit_id > v.commit_id
+                      AND n.updated_at <= p_cutoff
+                )
+              )
+        )
+        RETURNING 1
+    )
+    SELECT count(*) FROM gone;
+END;
+
+-- A batch of cell writes: the rule is told in facets/cells.py. One row per item comes back.
+--
+-- A function and not one statement, because a statement sees the snapshot of its start: what
+-- must be true after a row's lock was waited for has to be read by a later statement.
+-- Rows are locked in key order, so two batches never wait for each other in a circle. Items on
+-- the same cell follow each other in the order of the batch, each on the result of the last.
+CREATE FUNCTION hf.write_cells(
+    p_namespaces text[],
+    p_names text[],
+    p_expected bigint[],   -- -1: any version, 0: absent
+    p_values text[],       -- NULL: delete
+    p_op_ids uuid[],
+    p_look_up boolean[],   -- the operation may have been done before
+    p_versions bigint,     -- retention, NULL when everything is kept
+    p_age_us bigint
+) RETURNS TABLE (item bigint, applied boolean, version bigint)
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := hf.now_us();
+    v_locked text;
+    v_write record;
+    v_found boolean;
+    v_counter bigint;
+    v_deleted boolean;
+    v_updated_at bigint;
+    v_live bigint;
+    v_commit bigint;
+BEGIN
+    FOR v_write IN
+        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.look_up, i.item
+        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids, p_look_up)
+            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, look_up, item)
+        ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
+    LOOP
+        item := v_write.item;
+        IF v_write.namespace IS DISTINCT FROM v_locked THEN
+            -- Shared among writers. A fork will take it exclusively: only then are all commit
+            -- ids below its own committed. Hence before nextval(). The seed is the branch.
+            PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_write.namespace, 0));
+            v_locked := v_write.namespace;
+        END IF;
+        LOOP
+            SELECT c.version, c.deleted, c.updated_at
+            INTO v_counter, v_deleted, v_updated_at
+            FROM hf.cells AS c
+            WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name
+            FOR NO KEY UPDATE;
+            v_found := FOUND;
+            IF NOT v_found THEN
+                v_counter := 0;
+                v_deleted := true;
+                v_updated_at := 0;
+            END IF;
+            v_live := CASE WHEN v_deleted THEN 0 ELSE v_counter END;
+
+            IF v_write.look_up THEN
+                SELECT v.version INTO version
+                FROM hf.cell_versions AS v
+                WHERE v.op_id = v_write.op_id
+                  AND v.namespace = v_write.namespace
+                  AND v.branch_id = 0
+                  AND v.name = v_write.name;
+                IF FOUND THEN
+                    applied := true;
+                    EXIT;
+                END IF;
+            END IF;
+
+            applied := (v_write.expected = -1 OR v_write.expected = v_live)
+                AND (v_write.value IS NOT NULL OR v_live > 0);
+            IF NOT applied THEN
+                version := v_live;
+                EXIT;
+            END IF;
+
+            version := CASE WHEN v_write.value IS NULL THEN v_counter ELSE v_counter + 1 END;
+            v_commit := nextval('hf.commit_ids');
+            v_updated_at := greatest(v_now, v_updated_at);
+            IF v_found THEN
+                UPDATE hf.cells AS c
+                SET version = write_cells.version,
+                    commit_id = v_commit,
+                    updated_at = v_updated_at,
+                    deleted = v_write.value IS NULL
+                WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name;
+            ELSE
+                INSERT INTO hf.cells
+                    (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+                VALUES (
+                    v_write.namespace, 0, v_write.name, write_cells.version,
+                    v_commit, v_updated_at, v_write.value IS NULL
+                )
+                ON CONFLICT DO NOTHING;
+                -- Somebody created it since we looked: look again.
+                CONTINUE WHEN NOT FOUND;
+            END IF;
+            INSERT INTO hf.cell_versions
+                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+            VALUES (
+                v_commit, v_write.namespace, 0, v_write.name, write_cells.version,
+                v_updated_at, v_write.op_id, v_write.value
+            );
+            IF p_versions IS NOT NULL THEN
+                PERFORM hf.trim_cells(
+                    v_write.namespace, v_write.name, v_write.name, 4, p_versions,
+                    CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
+                );
+            END IF;
+            EXIT;
+        END LOOP;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
