@@ -24,7 +24,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/holdfast/aio"
 TARGET = ROOT / "src/holdfast/sync"
-HEADER = "# GENERATED from holdfast/aio/{name} by tools/generate_sync.py: change that file instead.\n"
+HEADER = (
+    "# GENERATED from holdfast/aio/{name} by tools/generate_sync.py: change that file instead.\n"
+)
 IMPORT = "from holdfast.runtime.blocking import run\n"
 WORDS = {
     r"\bAsync(?=[A-Z])": "",
@@ -74,10 +76,10 @@ def convert(source: str, name: str) -> str:
 
 
 def _awaits_facade(value: ast.expr) -> bool:
-    """True for `self.method(...)` without an underscore: another method of the facade."""
+    """True for `self.method(...)` where method is a coroutine of the facade itself."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr)):
-            return attr != "_cells" and attr in _FACADE_METHODS
+            return attr in _FACADE_METHODS
     return False
 
 
@@ -100,7 +102,8 @@ def _apply(source: str, edits: list[Edit]) -> str:
 
 def _with_import(text: str) -> str:
     """Put the import of `run` behind the last of our own imports; the linter sorts them."""
-    at = max(match.end() for match in re.finditer(r"^from holdfast.*?(?:\)\n|[^(]\n)", text, re.M | re.S))
+    ours = re.finditer(r"^from holdfast.*?(?:\)\n|[^(]\n)", text, re.MULTILINE | re.DOTALL)
+    at = max(match.end() for match in ours)
     return text[:at] + IMPORT + text[at:]
 
 
@@ -130,7 +133,9 @@ def main() -> int:
         if "--check" not in sys.argv:
             target.write_text(wanted, encoding="utf-8")
             print(f"wrote {target.relative_to(ROOT)}")
-    extra = {file.name for file in TARGET.glob("*.py")} - {file.name for file in SOURCE.glob("*.py")}
+    extra = {file.name for file in TARGET.glob("*.py")} - {
+        file.name for file in SOURCE.glob("*.py")
+    }
     if "--check" in sys.argv and (stale or extra):
         print(f"sync/ is not what aio/ says: {sorted(extra.union(stale))}; run make generate")
         return 1

@@ -1,10 +1,10 @@
 """Holdfast: durable state for distributed work.
 
-    with holdfast.open("sqlite:///app.db") as store:
-        store.cells.set("greeting", "hello")
+with holdfast.open("sqlite:///app.db") as store:
+    store.cells.set("greeting", "hello")
 
-    async with holdfast.open_async("postgresql://localhost/app") as store:
-        await store.cells.set("greeting", "hello")
+async with holdfast.open_async("postgresql://localhost/app") as store:
+    await store.cells.set("greeting", "hello")
 """
 
 from holdfast.aio.store import AsyncStore

@@ -17,6 +17,7 @@ import base64
 import binascii
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -56,7 +57,7 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
     return _restore(value) if _TAG_SUFFIX in data else value
 
 
-def _plain(value: object, at: str) -> object:  # noqa: PLR0911, C901 - one line per type reads best
+def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per type reads best
     """The value with bytes tagged and everything else checked.
 
     Exact types first: they are nearly all values, and a lookup is cheaper than isinstance.
@@ -107,14 +108,22 @@ def _builtin(value: object, at: str) -> object:
     )
     if is_model:
         return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
-    for base in (bool, int, float, str, bytes):
+    for base, plain in _SUBCLASSES:
         if isinstance(value, base):
-            return base(value)
-    if isinstance(value, dict):
-        return dict(value)
-    if isinstance(value, list | tuple):
-        return list(value)
+            return plain(value)
     raise InvalidArgument(f"{at}: {type(value).__name__} is not a JSON value or bytes")
+
+
+# Enum members and the like: what they are without their subclass.
+_SUBCLASSES: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+    (dict, dict),
+    (list, list),
+    (tuple, list),
+)
 
 
 def _restore(value: object) -> object:

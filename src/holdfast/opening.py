@@ -36,7 +36,7 @@ def open(  # noqa: A001 - holdfast.open reads as what it does
 def open_async(
     url: str, namespace: str = "default", *, config: StoreConfig | None = None
 ) -> Opening:
-    """An open store for asyncio: `async with open_async(url) as store`, or `await` it.
+    """An open store for asyncio, once awaited or entered with `async with`.
 
     Creates or migrates the schema unless `StoreConfig(migrate=False)` or `?migrate=false`.
     """

@@ -73,7 +73,7 @@ def _shown(url: str) -> str:
 
 
 def _sqlite_path(url: str, rest: str) -> str:
-    if rest == MEMORY or rest == f"/{MEMORY}":
+    if rest in {MEMORY, f"/{MEMORY}"}:
         return MEMORY
     if not rest.startswith("/"):
         raise InvalidArgument(

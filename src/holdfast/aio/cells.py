@@ -113,8 +113,7 @@ class AsyncCells:
         ]
         outcomes = await self._cells.write(writes) if writes else []
         return {
-            write.key.name: outcome.version
-            for write, outcome in zip(writes, outcomes, strict=True)
+            write.key.name: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
 
     async def cas(
@@ -147,9 +146,7 @@ class AsyncCells:
         names: Names = []
         while left is None or left > 0:
             size = _PAGE if left is None else min(left, _PAGE)
-            page = await self._cells.names(
-                self._namespace, prefix=prefix, after=after, limit=size
-            )
+            page = await self._cells.names(self._namespace, prefix=prefix, after=after, limit=size)
             names.extend(page)
             if len(page) < size:
                 break

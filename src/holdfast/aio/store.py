@@ -1,7 +1,7 @@
 """The store: one connection pool, one namespace, all facets.
 
-    async with holdfast.open_async("sqlite:///app.db") as store:
-        await store.cells.set("greeting", "hello")
+async with holdfast.open_async("sqlite:///app.db") as store:
+    await store.cells.set("greeting", "hello")
 """
 
 from __future__ import annotations

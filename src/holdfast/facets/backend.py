@@ -42,9 +42,17 @@ def require(backend: Backend, capability: Capability) -> None:
 class Backend(Protocol):
     """One open store on some engine."""
 
-    engine: str
-    capabilities: frozenset[Capability]
-    cells: CellsBackend
+    @property
+    def engine(self) -> str:
+        """The engine's name, for people."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this store can do."""
+
+    @property
+    def cells(self) -> CellsBackend:
+        """The engine's cells."""
 
     async def pause(self) -> None:
         """Let others run: between the pages of a long scan."""

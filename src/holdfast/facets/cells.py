@@ -125,7 +125,9 @@ class CellsBackend(Protocol):
     ) -> list[str]:
         """Names of live cells above `after` in byte order."""
 
-    async def prune(self, namespace: str, *, after: str | None, limit: int) -> tuple[int, str | None]:
+    async def prune(
+        self, namespace: str, *, after: str | None, limit: int
+    ) -> tuple[int, str | None]:
         """Drop what retention no longer keeps from the next `limit` cells above `after`.
 
         Returns how many versions went, and the last name looked at, None at the end.

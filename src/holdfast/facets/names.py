@@ -1,4 +1,4 @@
-"""The rules for names, keys, tags, branches and namespaces: 1–1024 UTF-8 bytes, no NUL."""
+"""The rules for names, keys, tags, branches and namespaces: 1 to 1024 UTF-8 bytes, no NUL."""
 
 from __future__ import annotations
 

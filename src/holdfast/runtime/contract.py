@@ -61,7 +61,7 @@ class Coalescer(Protocol):
 class Limiter(Protocol):
     """Lets so many callers in at a time."""
 
-    async def acquire(self, timeout: float) -> bool:
+    async def acquire(self, patience: float) -> bool:
         """True with a place; False when none was free in time."""
 
     def release(self) -> None:

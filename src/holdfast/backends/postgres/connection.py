@@ -63,9 +63,7 @@ class Connector:
                 blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
                 blocking.answer_timeout = self._answer_timeout
                 return BlockingConnection(blocking, self.where)
-            connection = await _Async.connect(
-                self._conninfo, autocommit=True, prepare_threshold=0
-            )
+            connection = await _Async.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as exc:
             raise translate_connect(exc, self.where) from exc
         connection.answer_timeout = self._answer_timeout
@@ -144,9 +142,7 @@ class AsyncConnection:
 class _Blocking(psycopg.Connection[Any]):
     answer_timeout: float | None = None
 
-    def wait(
-        self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
-    ) -> RV:
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, timeout or self.answer_timeout)
 
 
@@ -154,7 +150,10 @@ class _Async(psycopg.AsyncConnection[Any]):
     answer_timeout: float | None = None
 
     async def wait(
-        self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
+        self,
+        gen: PQGen[RV],
+        interval: float = 0.1,
+        timeout: float | None = None,  # noqa: ASYNC109 - psycopg's signature
     ) -> RV:
         return await super().wait(gen, interval, timeout or self.answer_timeout)
 

@@ -18,8 +18,8 @@ from holdfast.runtime.contract import error_for
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-ItemIn = TypeVar("ItemIn", contravariant=True)
-AnswerOut = TypeVar("AnswerOut", covariant=True)
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Answer_co = TypeVar("Answer_co", covariant=True)
 
 Row = tuple[Any, ...]
 
@@ -31,12 +31,12 @@ class Connection(Protocol):
         """Run one statement and return its rows."""
 
 
-class Batch(Protocol[ItemIn, AnswerOut]):
+class Batch(Protocol[Item_contra, Answer_co]):
     """One hot operation, many items at a time."""
 
     async def apply(
-        self, on: Connection, items: Sequence[ItemIn], *, repeat: bool
-    ) -> Sequence[AnswerOut]:
+        self, on: Connection, items: Sequence[Item_contra], *, repeat: bool
+    ) -> Sequence[Answer_co]:
         """One answer per item, in order.
 
         `repeat`: an earlier try may have committed, so operation ids must be looked up.
@@ -56,7 +56,7 @@ class Db(Protocol):
         """The rows of one reading statement."""
 
 
-class NotBegun(Exception):  # noqa: N818 - carries an error, is none itself
+class NotBegun(Exception):
     """No unit was touched: the writer was busy for too long, or no connection was to be had."""
 
     def __init__(self, error: StoreError) -> None:
@@ -108,9 +108,7 @@ def _fail(units: list[Unit], error: StoreError) -> None:
         unit.fail(own)
 
 
-async def apply_grouped(
-    units: list[Unit], on: Connection, *, repeat: bool
-) -> list[list[Any]]:
+async def apply_grouped(units: list[Unit], on: Connection, *, repeat: bool) -> list[list[Any]]:
     """The units' answers; units of the same batch are applied as one list of items."""
     groups: dict[int, list[int]] = {}
     for at, unit in enumerate(units):

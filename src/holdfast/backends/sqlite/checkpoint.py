@@ -31,9 +31,7 @@ class Checkpointer:
         self._length = 0
         self._due = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(
-            target=self._run, name="holdfast checkpoint", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="holdfast checkpoint", daemon=True)
         self._thread.start()
 
     def watch(self, writer: SqliteConnection) -> None:

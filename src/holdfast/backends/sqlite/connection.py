@@ -84,10 +84,11 @@ class SqliteConnection:
 def translate(exc: apsw.Error, path: str) -> StoreError:
     """Our error for the driver's, with the file and SQLite's own words."""
     text = f"SQLite {os.path.basename(path)!r}: {exc}"  # noqa: PTH119 - a path may be a VFS's own
+    code = getattr(exc, "extendedresult", None)  # errors of apsw itself have none
     for kind, error in _ERRORS:
         if isinstance(exc, kind):
-            return error(text, sqlite_code=exc.extendedresult)
-    return Database(text, sqlite_code=exc.extendedresult)
+            return error(text, sqlite_code=code)
+    return Database(text, sqlite_code=code)
 
 
 _ERRORS: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (

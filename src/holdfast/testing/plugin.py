@@ -1,0 +1,80 @@
+"""The pytest plugin that runs conformance specs.
+
+A backend's test module provides the fixture `engine` and imports the specs:
+
+    pytest_plugins = ["holdfast.testing.plugin"]          # in conftest.py
+
+    from holdfast.testing.conformance.cells import *      # in test_mine.py
+
+    @pytest.fixture
+    def engine(tmp_path):
+        return Engine("mine", CAPABILITIES, lambda: f"mine://{uuid4()}")
+
+Each spec then runs in every colour. A spec that needs an ability which the
+engine lacks is skipped, and the end of the run lists what each engine lacks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+from holdfast import Capability
+from holdfast.testing.world import BlockingColour, Colour, Engine, LoopColour, World
+
+COLOURS: dict[str, Callable[[], Colour]] = {
+    "blocking": BlockingColour,
+    "asyncio": LoopColour,
+    "uvloop": lambda: LoopColour(uvloop.new_event_loop),
+}
+_LACKS = pytest.StashKey[dict[str, frozenset[Capability]]]()
+
+Spec = TypeVar("Spec", bound=Callable[..., Any])
+
+
+def needs(*capabilities: Capability) -> Callable[[Spec], Spec]:
+    """Marks a spec that is only for engines with these abilities."""
+
+    def mark(spec: Spec) -> Spec:
+        spec.needs = frozenset(capabilities)  # type: ignore[attr-defined]
+        return spec
+
+    return mark
+
+
+@pytest.fixture(params=list(COLOURS))
+def world(request: pytest.FixtureRequest, engine: Engine) -> Iterator[World]:
+    """A fresh store on the engine, in one colour."""
+    missing = frozenset(Capability) - engine.capabilities
+    request.config.stash.setdefault(_LACKS, {})[engine.name] = missing
+    wanted = getattr(request.function, "needs", frozenset()) & missing
+    if wanted:
+        names = ", ".join(sorted(capability.name for capability in wanted))
+        pytest.skip(f"{engine.name} lacks {names}")
+    world = World(engine, COLOURS[request.param]())
+    yield world
+    world.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` spec in its world."""
+    world = pyfuncitem.funcargs.get("world")
+    if not isinstance(world, World) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    world.colour.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what each engine lacks: nothing is passed over in silence."""
+    for name, missing in sorted(config.stash.get(_LACKS, {}).items()):
+        lacks = "; ".join(sorted(capability.value for capability in missing)) or "nothing"
+        terminalreporter.write_line(f"conformance: {name} lacks {lacks}")

@@ -1,0 +1,184 @@
+"""The world that a conformance spec runs in: one engine, one colour, a fresh store.
+
+Specs are written once, with `await`. In the blocking colour every call blocks
+inside its coroutine, so the spec never suspends and is stepped to its end; what
+a spec asks to happen together happens on threads there, in tasks under asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import holdfast
+from holdfast import AsyncStore, Capability, StoreConfig
+from holdfast.aio.cells import AsyncCells
+from holdfast.runtime.blocking import run
+from holdfast.sync.cells import Cells
+from holdfast.sync.store import Store
+
+T = TypeVar("T")
+_TWINS: dict[type, type] = {Store: AsyncStore, Cells: AsyncCells}
+
+
+class Engine(NamedTuple):
+    """What a backend's fixture hands to the suite."""
+
+    name: str
+    capabilities: frozenset[Capability]
+    url: Callable[[], str]
+    """Makes the URL of a new, empty store."""
+
+
+class Colour(Protocol):
+    """How a spec's coroutines are run."""
+
+    def run(self, spec: Coroutine[Any, Any, T]) -> T:
+        """The spec's result."""
+
+    async def together(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """The results or errors of calls that run at the same time, in order."""
+
+    async def open(self, url: str, namespace: str, config: StoreConfig | None) -> AsyncStore:
+        """A store of this colour, to be used with `await` in both."""
+
+    def close(self) -> None:
+        """Free what the colour holds."""
+
+
+class World:
+    """One engine in one colour; `store` is open on a fresh database."""
+
+    def __init__(self, engine: Engine, colour: Colour) -> None:
+        self.engine = engine
+        self.colour = colour
+        self.url = engine.url()
+        self._opened: list[AsyncStore] = []
+        self.store = colour.run(self.open())
+
+    async def open(
+        self, namespace: str = "default", *, config: StoreConfig | None = None, url: str = ""
+    ) -> AsyncStore:
+        """One more store on the same database, closed with the world."""
+        store = await self.colour.open(url or self.url, namespace, config)
+        self._opened.append(store)
+        return store
+
+    async def open_fresh(self, config: StoreConfig) -> AsyncStore:
+        """A store of the same engine on another, empty database, with its own settings."""
+        return await self.open(url=self.engine.url(), config=config)
+
+    async def together(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """The results of calls that run at the same time, in order; raises the first error."""
+        outcomes = await self.colour.together(calls)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return cast("list[T]", outcomes)
+
+    async def move_clock(self, by: float, store: AsyncStore | None = None) -> None:
+        """Shift the store's clock by so many seconds, for everyone who uses it."""
+        await move_clock(store or self.store, by)
+
+    def close(self) -> None:
+        """Close every store that was opened."""
+        try:
+            for store in self._opened:
+                self.colour.run(_coroutine(store.close()))
+        finally:
+            self.colour.close()
+
+
+async def move_clock(store: AsyncStore, by: float) -> None:
+    """Shift the store's clock by so many seconds."""
+    target = store.target if isinstance(store, _Awaitable) else store
+    await target._backend.move_clock(round(by * 1_000_000))  # noqa: SLF001 - for tests only
+
+
+class BlockingColour:
+    """The blocking store, from one thread or many."""
+
+    def run(self, spec: Coroutine[Any, Any, T]) -> T:
+        """See Colour."""
+        return run(spec)
+
+    async def together(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """See Colour: a thread per call, all released at once."""
+        coroutines = list(calls)
+        outcomes: list[Any] = [None] * len(coroutines)
+        start = threading.Barrier(len(coroutines))
+
+        def work(at: int) -> None:
+            start.wait()
+            try:
+                outcomes[at] = run(coroutines[at])
+            except BaseException as exc:  # noqa: BLE001 - handed to the spec
+                outcomes[at] = exc
+
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(len(coroutines))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return outcomes
+
+    async def open(self, url: str, namespace: str, config: StoreConfig | None) -> AsyncStore:
+        """See Colour."""
+        return cast("AsyncStore", _Awaitable(holdfast.open(url, namespace, config=config)))
+
+    def close(self) -> None:
+        """See Colour."""
+
+
+class LoopColour:
+    """The async store, under asyncio's loop or another."""
+
+    def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
+        self._runner = asyncio.Runner(loop_factory=loop_factory)
+
+    def run(self, spec: Coroutine[Any, Any, T]) -> T:
+        """See Colour."""
+        return self._runner.run(spec)
+
+    async def together(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """See Colour: a task per call."""
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    async def open(self, url: str, namespace: str, config: StoreConfig | None) -> AsyncStore:
+        """See Colour."""
+        return await holdfast.open_async(url, namespace, config=config)
+
+    def close(self) -> None:
+        """See Colour."""
+        self._runner.close()
+
+
+class _Awaitable:
+    """A blocking object that is used with `await`, like its async twin."""
+
+    def __init__(self, target: Any) -> None:  # noqa: ANN401 - a store or a facet
+        self.target = target
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the twin has
+        found = getattr(self.target, name)
+        if type(found) in _TWINS:
+            return _Awaitable(found)
+        if not callable(found):
+            return found
+        waits = inspect.iscoroutinefunction(getattr(_TWINS[type(self.target)], name))
+
+        async def awaited(*args: object, **kwargs: object) -> object:
+            return found(*args, **kwargs)
+
+        def plain(*args: object, **kwargs: object) -> object:
+            result = found(*args, **kwargs)
+            return _Awaitable(result) if type(result) in _TWINS else result
+
+        return awaited if waits else plain
+
+
+async def _coroutine(awaitable: Awaitable[T]) -> T:
+    return await awaitable
