@@ -26,6 +26,9 @@ import uvloop
 from holdfast import Capability
 from holdfast.testing.world import BlockingColour, Colour, Engine, LoopColour, World
 
+# Specs live outside the tests folder, and a failing one should still show its values.
+pytest.register_assert_rewrite("holdfast.testing.conformance")
+
 COLOURS: dict[str, Callable[[], Colour]] = {
     "blocking": BlockingColour,
     "asyncio": LoopColour,

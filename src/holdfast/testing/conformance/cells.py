@@ -265,9 +265,7 @@ async def test_list_is_in_byte_order(world: World) -> None:
         ("nothing", []),
     ],
 )
-async def test_list_takes_the_prefix_literally(
-    world: World, prefix: str, found: list[str]
-) -> None:
+async def test_list_takes_the_prefix_literally(world: World, prefix: str, found: list[str]) -> None:
     names = ["a", "a%", "a*", "a[", "a\\", "a_b", "ab", "A", "b", "ä", "äb", "å"]
     names += ["\ud7ff", "\ud7ffx", "\ue000", "\U0010ffff", "\U0010ffffx"]
     await world.store.cells.set_many(dict.fromkeys(names, 1))
@@ -341,9 +339,7 @@ async def test_racing_set_manys_do_not_mix(world: World) -> None:
     await world.together(
         cells.set_many(dict.fromkeys(orders[number % 2], number)) for number in range(20)
     )
-    histories = [
-        {cell.version: cell.value for cell in await cells.getv(name)} for name in names
-    ]
+    histories = [{cell.version: cell.value for cell in await cells.getv(name)} for name in names]
     assert all(history == histories[0] for history in histories)
     assert sorted(histories[0]) == list(range(1, 21))
 

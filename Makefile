@@ -1,0 +1,73 @@
+# Everything sets itself up: a Python from 3.11 on and make are all it takes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench generate format lock kill power cuts linear machine clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(READY)  ## processes share a counter and an inventory; one is killed; the sums are right
+	@$(BIN)/python -m holdfast.demo
+
+test: $(READY) check  ## everything: the gate, then all tests against real servers
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+check: $(READY)  ## lint, types, import contracts, generated code, schemas
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.generate_sync --check
+	$(BIN)/python -m tools.dump_schema --check
+	$(BIN)/python -m tools.capability_table --check
+
+bench: $(READY)  ## compare with raw drivers and peers; prints tables
+	$(BIN)/python -m bench cells
+
+generate: $(READY)  ## write sync/, schema.sql and the capability table anew
+	$(BIN)/python -m tools.generate_sync
+	$(BIN)/python -m tools.dump_schema
+	$(BIN)/python -m tools.capability_table
+
+format: $(READY)  ## put the code into its form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: $(READY)  ## choose the newest versions and write requirements.lock
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --no-header --no-annotate --no-emit-options --strip-extras --allow-unsafe \
+		--extra postgres --extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
+
+kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on PostgreSQL
+	HOLDFAST_KILLS=10000 $(BIN)/python -m pytest tests/crash -s
+
+power: $(READY)  ## 100,000 power losses
+	HOLDFAST_POWER_TRIALS=100000 $(BIN)/python -m pytest tests/faults/test_power_loss.py -s
+
+cuts: $(READY)  ## 5,000 connections cut in the middle of a call
+	HOLDFAST_CUTS=5000 $(BIN)/python -m pytest tests/faults/test_postgres_faults.py -s
+
+linear: $(READY)  ## 200 histories of 10,000 operations on each engine
+	HOLDFAST_HISTORIES=200 HOLDFAST_HISTORY_OPS=10000 \
+		$(BIN)/python -m pytest tests/races/test_linearizability.py -s
+
+machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
+	HOLDFAST_EXAMPLES=20000 $(BIN)/python -m pytest tests/machine -s
+
+clean:  ## remove the environment and what tests left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The lock file names every package with its hash, so everyone has the same environment.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Holdfast needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@echo "Setting up $(VENV) (about a minute, once) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)

@@ -1,0 +1,214 @@
+-- GENERATED from migrations/ by tools/dump_schema.py: add a migration instead.
+
+CREATE SCHEMA holdfast;
+
+CREATE TABLE holdfast.store_state (
+    id integer NOT NULL,
+    clock_offset_us bigint NOT NULL,
+    CONSTRAINT store_state_id_check CHECK ((id = 1))
+);
+
+CREATE FUNCTION holdfast.now_us() RETURNS bigint
+    LANGUAGE sql
+    RETURN (((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint + (SELECT store_state.clock_offset_us FROM holdfast.store_state WHERE (store_state.id = 1)));
+
+CREATE TABLE holdfast.cell_versions (
+    commit_id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    branch_id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    op_id uuid NOT NULL,
+    value text
+);
+
+CREATE TABLE holdfast.cells (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    branch_id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    deleted boolean NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint
+    LANGUAGE sql
+    BEGIN ATOMIC
+ WITH gone AS (
+          DELETE FROM holdfast.cell_versions
+           WHERE (cell_versions.commit_id IN ( SELECT v.commit_id
+                    FROM (holdfast.cells c
+                      CROSS JOIN LATERAL ( SELECT o.commit_id,
+                             o.version
+                            FROM holdfast.cell_versions o
+                           WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name))
+                           ORDER BY o.commit_id
+                          LIMIT trim_cells.p_slice) v)
+                   WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = 0) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND ((v.version <= (c.version - trim_cells.p_versions)) OR (EXISTS ( SELECT 1
+                            FROM holdfast.cell_versions n
+                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id) AND (n.updated_at <= trim_cells.p_cutoff))))))))
+           RETURNING 1 AS "?column?"
+         )
+  SELECT count(*) AS count
+    FROM gone;
+END;
+
+CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean[], p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, applied boolean, version bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := holdfast.now_us();
+    v_locked text;
+    v_write record;
+    v_found boolean;
+    v_counter bigint;
+    v_deleted boolean;
+    v_updated_at bigint;
+    v_live bigint;
+    v_commit bigint;
+BEGIN
+    FOR v_write IN
+        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.look_up, i.item
+        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids, p_look_up)
+            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, look_up, item)
+        ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
+    LOOP
+        item := v_write.item;
+        IF v_write.namespace IS DISTINCT FROM v_locked THEN
+            -- Shared among writers. A fork will take it exclusively: only then are all commit
+            -- ids below its own committed. Hence before nextval(). The seed is the branch.
+            PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_write.namespace, 0));
+            v_locked := v_write.namespace;
+        END IF;
+        LOOP
+            SELECT c.version, c.deleted, c.updated_at
+            INTO v_counter, v_deleted, v_updated_at
+            FROM holdfast.cells AS c
+            WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name
+            FOR NO KEY UPDATE;
+            v_found := FOUND;
+            IF NOT v_found THEN
+                v_counter := 0;
+                v_deleted := true;
+                v_updated_at := 0;
+            END IF;
+            v_live := CASE WHEN v_deleted THEN 0 ELSE v_counter END;
+
+IF v_write.look_up THEN
+                SELECT v.version INTO version
+                FROM holdfast.cell_versions AS v
+                WHERE v.op_id = v_write.op_id
+                  AND v.namespace = v_write.namespace
+                  AND v.branch_id = 0
+                  AND v.name = v_write.name;
+                IF FOUND THEN
+                    applied := true;
+                    EXIT;
+                END IF;
+            END IF;
+
+applied := (v_write.expected = -1 OR v_write.expected = v_live)
+                AND (v_write.value IS NOT NULL OR v_live > 0);
+            IF NOT applied THEN
+                version := v_live;
+                EXIT;
+            END IF;
+
+version := CASE WHEN v_write.value IS NULL THEN v_counter ELSE v_counter + 1 END;
+            v_commit := nextval('holdfast.commit_ids');
+            v_updated_at := greatest(v_now, v_updated_at);
+            IF v_found THEN
+                UPDATE holdfast.cells AS c
+                SET version = write_cells.version,
+                    commit_id = v_commit,
+                    updated_at = v_updated_at,
+                    deleted = v_write.value IS NULL
+                WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name;
+            ELSE
+                INSERT INTO holdfast.cells
+                    (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+                VALUES (
+                    v_write.namespace, 0, v_write.name, write_cells.version,
+                    v_commit, v_updated_at, v_write.value IS NULL
+                )
+                ON CONFLICT DO NOTHING;
+                -- Somebody created it since we looked: look again.
+                CONTINUE WHEN NOT FOUND;
+            END IF;
+            INSERT INTO holdfast.cell_versions
+                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+            VALUES (
+                v_commit, v_write.namespace, 0, v_write.name, write_cells.version,
+                v_updated_at, v_write.op_id, v_write.value
+            );
+            IF p_versions IS NOT NULL THEN
+                PERFORM holdfast.trim_cells(
+                    v_write.namespace, v_write.name, v_write.name, 4, p_versions,
+                    CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
+                );
+            END IF;
+            EXIT;
+        END LOOP;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE TABLE holdfast.branches (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    parent_id bigint NOT NULL,
+    fork_commit bigint NOT NULL,
+    created_at bigint NOT NULL,
+    deleted_at bigint
+);
+
+ALTER TABLE holdfast.branches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.branches_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE SEQUENCE holdfast.commit_ids
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE holdfast.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY holdfast.branches
+    ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.cell_versions
+    ADD CONSTRAINT cell_versions_pkey PRIMARY KEY (commit_id);
+
+ALTER TABLE ONLY holdfast.cells
+    ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
+
+ALTER TABLE ONLY holdfast.migrations
+    ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY holdfast.store_state
+    ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);
+
+CREATE UNIQUE INDEX branches_by_name ON holdfast.branches USING btree (namespace, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX branches_by_parent ON holdfast.branches USING btree (namespace, parent_id, fork_commit);
+
+CREATE INDEX cell_versions_by_cell ON holdfast.cell_versions USING btree (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
+
+CREATE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id);

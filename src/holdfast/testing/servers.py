@@ -1,0 +1,195 @@
+"""Real PostgreSQL servers for tests.
+
+A server lives in a temporary folder and listens on a private port of 127.0.0.1:
+
+    with PostgresServer("18") as server:
+        url = server.create_database()
+
+`restart()` and `kill()` keep the data, `stop()` removes it. The settings are the
+server's own defaults: an acknowledged commit is on the disk (fsync is on). If the
+test process is killed, its servers end too, but their folders stay behind.
+"""
+
+import atexit
+import itertools
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from holdfast.testing.postmaster import (
+    Postmaster,
+    ServerError,
+    Version,
+    run,
+    server_user,
+    usable_install,
+)
+
+__all__ = ["PostgresServer", "ServerError", "Version"]
+
+_ADDRESS: Final = "127.0.0.1"
+_PORT_TAKEN: Final = "could not bind"
+_PORT_ATTEMPTS: Final = 5
+
+
+class PostgresServer:
+    """A PostgreSQL server of its own, started on entry and removed on exit.
+
+    `settings` are further server options: `{"max_connections": "20"}`.
+    """
+
+    def __init__(
+        self, version: Version = "18", *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.version: Final = version
+        self.port = 0
+        self._settings: Final = dict(settings or {})
+        self._database_numbers: Final = itertools.count(1)
+        self._owner_pid: Final = os.getpid()
+        self._folder: Path | None = None
+        self._bin = Path()
+        self._reservation: socket.socket | None = None
+        self._postmaster: Postmaster | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running postmaster."""
+        return self._running().pid
+
+    @property
+    def folder(self) -> Path:
+        """The temporary folder that holds everything of this server until `stop()`."""
+        if self._folder is None:
+            raise ServerError(f"PostgreSQL {self.version} is stopped: it has no folder")
+        return self._folder
+
+    def url(self, database: str = "postgres") -> str:
+        """The URL of a database on this server, for its superuser."""
+        return f"postgresql://postgres@{_ADDRESS}:{self.port}/{database}"
+
+    def create_database(self) -> str:
+        """The URL of a new empty database."""
+        import psycopg
+
+        database = f"test_{next(self._database_numbers)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {database} TEMPLATE template0".encode())
+        return self.url(database)
+
+    def start(self) -> None:
+        """Return when the server accepts connections; after `kill()`, on the same port.
+
+        A server that does not start is removed, and ServerError tells the end of its log.
+        """
+        if self._postmaster is not None:
+            raise ServerError(f"PostgreSQL {self.version} runs already, as process {self.pid}")
+        try:
+            if self._folder is None:
+                self._install()
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server in order and remove its data; nothing happens if it is stopped."""
+        try:
+            self._end(signal.SIGINT)
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder)
+                self._folder = None
+            self._release_port()
+            atexit.unregister(self._stop_at_exit)
+
+    def restart(self) -> None:
+        """Stop and start the server; open connections are lost, data and port stay."""
+        self._running()
+        self._end(signal.SIGINT)
+        self.start()
+
+    def kill(self) -> None:
+        """End the server without warning (SIGKILL) and return when all its processes are gone."""
+        self._running()
+        self._end(signal.SIGKILL)
+
+    def _running(self) -> Postmaster:
+        if self._postmaster is None:
+            raise ServerError(f"PostgreSQL {self.version} is not running")
+        return self._postmaster
+
+    def _end(self, signal_number: signal.Signals) -> None:
+        if self._postmaster is not None:
+            self._postmaster.end(signal_number)
+            self._postmaster = None
+
+    def _stop_at_exit(self) -> None:
+        # A forked child inherits this handler, but the server is its parent's.
+        if os.getpid() == self._owner_pid:
+            self.stop()
+
+    def _install(self) -> None:
+        atexit.register(self._stop_at_exit)
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        os.chown(self._folder, *server_user())
+        self._bin = usable_install(self.version, self._folder) / "bin"
+        where = ["-D", str(self._folder / "data"), "-U", "postgres", "-A", "trust"]
+        # Without sync: the still empty cluster need not survive a power loss.
+        how = ["-E", "UTF8", "--no-locale", "--no-sync"]
+        run([str(self._bin / "initdb"), *where, *how])
+
+    def _launch(self) -> None:
+        for attempt in itertools.count(1):
+            self._reserve_port()
+            postmaster = Postmaster(self._command())
+            if postmaster.wait_until_ready():
+                self._postmaster = postmaster
+                return
+            log = postmaster.log_tail()
+            if _PORT_TAKEN not in log or attempt == _PORT_ATTEMPTS:
+                raise ServerError(f"PostgreSQL {self.version} did not start\n{log}")
+            self._release_port()
+
+    def _command(self) -> list[str]:
+        settings = {
+            "listen_addresses": _ADDRESS,
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            **self._settings,
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        return [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *options]
+
+    def _reserve_port(self) -> None:
+        """Choose a free port, and keep it from others while the server is down.
+
+        On Linux a bound socket that does not listen keeps the port, and admits a server
+        that sets SO_REUSEADDR, as PostgreSQL does. Elsewhere the port is free for a
+        moment; a server that loses this race tries another one.
+        """
+        if self._reservation is not None:
+            return
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind((_ADDRESS, 0))
+        self.port = self._reservation.getsockname()[1]
+        if sys.platform != "linux":
+            self._reservation.close()
+
+    def _release_port(self) -> None:
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
