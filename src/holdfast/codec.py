@@ -28,7 +28,7 @@ INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
 _TAG = "$bytes"
-_TAG_SUFFIX = b'$bytes":'  # what JSON text must contain for decode() to have work to do
+_TAG_MARK = '$bytes":'  # what JSON text must contain for decode() to have work to do
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -53,8 +53,8 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
         value = _decode(payload)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise Serialization(f"stored value is not valid JSON: {exc}") from exc
-    data = payload.encode() if isinstance(payload, str) else payload
-    return _restore(value) if _TAG_SUFFIX in data else value
+    tagged = _TAG_MARK in payload if type(payload) is str else _TAG_MARK.encode() in payload
+    return _restore(value) if tagged else value
 
 
 def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per type reads best

@@ -63,12 +63,12 @@ class AsyncCells:
 
     async def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
         """The cell's value, or the default when there is no such cell."""
-        (stored,) = await self._cells.get([self._key(name)])
-        return default if stored is None else codec.decode(stored.payload)
+        stored = await self._cells.get(self._key(name))
+        return default if stored is None else codec.decode(stored[0])
 
     async def get_versioned(self, name: str) -> Cell | None:
         """The cell's value with its version, or None when there is no such cell."""
-        (stored,) = await self._cells.get([self._key(name)])
+        stored = await self._cells.get(self._key(name))
         return None if stored is None else _cell(stored)
 
     async def get_at(self, name: str, when: datetime | int) -> Cell | None:
@@ -92,7 +92,7 @@ class AsyncCells:
             versions.extend(map(_cell, page))
             if len(page) < size:
                 break
-            before = page[-1].commit_id
+            before = page[-1][-1]
             left = None if left is None else left - size
         return versions
 
@@ -113,7 +113,7 @@ class AsyncCells:
         ]
         outcomes = await self._cells.write(writes) if writes else []
         return {
-            write.key.name: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
+            write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
 
     async def cas(
@@ -179,7 +179,7 @@ class AsyncCells:
         return outcome
 
     def _key(self, name: str) -> CellKey:
-        return CellKey(self._namespace, check_cell_name(name))
+        return (self._namespace, check_cell_name(name))
 
     def _encode(self, name: str, value: object) -> str:
         payload = codec.encode(value)

@@ -58,8 +58,7 @@ def operation_id(op_id: UUID | str | None) -> bytes:
 def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
         raise InvalidArgument(f"{what}: wanted text, found {type(text).__name__}")
-    # ASCII is nearly always; its length in bytes needs no encoding.
-    size = len(text) if text.isascii() else _utf8_size(text, what)
+    size = _utf8_size(text, what)
     if size > MAX_NAME_BYTES:
         raise InvalidArgument(
             f"{what} {text[:40]!r}…: {size} bytes, at most {MAX_NAME_BYTES} are allowed"

@@ -65,12 +65,12 @@ class Cells:
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
         """The cell's value, or the default when there is no such cell."""
-        (stored,) = run(self._cells.get([self._key(name)]))
-        return default if stored is None else codec.decode(stored.payload)
+        stored = run(self._cells.get(self._key(name)))
+        return default if stored is None else codec.decode(stored[0])
 
     def get_versioned(self, name: str) -> Cell | None:
         """The cell's value with its version, or None when there is no such cell."""
-        (stored,) = run(self._cells.get([self._key(name)]))
+        stored = run(self._cells.get(self._key(name)))
         return None if stored is None else _cell(stored)
 
     def get_at(self, name: str, when: datetime | int) -> Cell | None:
@@ -94,7 +94,7 @@ class Cells:
             versions.extend(map(_cell, page))
             if len(page) < size:
                 break
-            before = page[-1].commit_id
+            before = page[-1][-1]
             left = None if left is None else left - size
         return versions
 
@@ -115,7 +115,7 @@ class Cells:
         ]
         outcomes = run(self._cells.write(writes)) if writes else []
         return {
-            write.key.name: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
+            write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
 
     def cas(
@@ -181,7 +181,7 @@ class Cells:
         return outcome
 
     def _key(self, name: str) -> CellKey:
-        return CellKey(self._namespace, check_cell_name(name))
+        return (self._namespace, check_cell_name(name))
 
     def _encode(self, name: str, value: object) -> str:
         payload = codec.encode(value)

@@ -111,7 +111,7 @@ async def read_state(store: AsyncStore, names: Iterable[str]) -> State:
         newest = await store.cells.get_versioned(name)
         versions = tuple((cell.version, cell.value) for cell in await store.cells.getv(name))
         assert (newest is not None) == (name in listed), f"cell {name!r}: listed are {listed}"
-        assert newest is None or (newest.version, newest.value) == versions[0]
+        assert newest is None or versions[:1] == ((newest.version, newest.value),)
         state[name] = CellState(versions, deleted=newest is None)
     return state
 

@@ -7,6 +7,7 @@ the records of all processes together for `linearizability.check`.
 """
 
 import asyncio
+import contextlib
 import math
 import random
 import time
@@ -45,14 +46,14 @@ def record_blocking(
             while order is not None:
                 call, args = order
                 start = time.monotonic_ns()
-                try:
+                result: object = None
+                end: int | None = None
+                with contextlib.suppress(holdfast.StoreError):
                     if torn_cas and call == "cas":
                         result = _torn_cas(store, *args)
                     else:
                         result = _plain(getattr(store.cells, call)(*args))
-                    end: int | None = time.monotonic_ns()
-                except holdfast.StoreError:
-                    result = end = None
+                    end = time.monotonic_ns()
                 rows.append([process * callers + caller, call, args, result, start, end])
                 order = _answer(load, result)
 
@@ -82,11 +83,11 @@ def record_async(
         while order is not None:
             call, args = order
             start = time.monotonic_ns()
-            try:
+            result: object = None
+            end: int | None = None
+            with contextlib.suppress(holdfast.StoreError):
                 result = _plain(await getattr(store.cells, call)(*args))
-                end: int | None = time.monotonic_ns()
-            except holdfast.StoreError:
-                result = end = None
+                end = time.monotonic_ns()
             rows.append([process * callers + caller, call, args, result, start, end])
             order = _answer(load, result)
 

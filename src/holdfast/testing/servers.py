@@ -81,7 +81,11 @@ class PostgresServer:
         return f"postgresql://postgres@{_ADDRESS}:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """The URL of a new empty database."""
+        """The URL of a new empty database.
+
+        It costs 0.1 s and 8 MB on an idle machine, several times that on a busy disk:
+        tests that can share a database, in namespaces of their own, do better.
+        """
         import psycopg
 
         database = f"test_{next(self._database_numbers)}"
@@ -105,9 +109,11 @@ class PostgresServer:
             raise
 
     def stop(self) -> None:
-        """End the server in order and remove its data; nothing happens if it is stopped."""
+        """End the server and remove its data; nothing happens if it is stopped."""
         try:
-            self._end(signal.SIGINT)
+            # Immediately, without the checkpoint of an orderly end: it can take seconds,
+            # and the data goes anyway.
+            self._end(signal.SIGQUIT)
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder)

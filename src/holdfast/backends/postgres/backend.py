@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.backends.postgres import cells
+from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import Connector
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
-from holdfast.backends.sql.cells import SqlCells
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.config import StoreConfig
 from holdfast.facets.backend import Backend, Capability, Progress
@@ -35,7 +34,7 @@ class PostgresBackend:
     def __init__(self, db: PostgresDb, dialect: Dialect, config: StoreConfig) -> None:
         self._db = db
         self._dialect = dialect
-        self.cells = SqlCells(db, dialect, cells.batches(dialect, Retention.of(config.history)))
+        self.cells = PostgresCells(db, dialect, Retention.of(config.history))
 
     async def pause(self) -> None:
         """See Backend. Every page of a scan awaits the server: others run meanwhile."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from psycopg.types.numeric import Int8
 
-from holdfast.backends.sql.cells import CellBatches, CellRange
-from holdfast.backends.sql.db import Connection
+from holdfast.backends.postgres.connection import PgConnection
+from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, StoredCell
@@ -15,15 +16,24 @@ from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, St
 _PRUNE_SLICE = 1000
 
 
-def batches(dialect: Dialect, retention: Retention) -> CellBatches:
-    """The batch operations of cells on PostgreSQL."""
-    queries = load(__package__, "cells.sql", dialect)
-    keep = _Keep(retention)
-    return CellBatches(
-        read=ReadCells(queries["get_cells"]),
-        write=WriteCells(queries["write_cells"], keep),
-        trim=TrimCells(queries["trim_cells"], keep),
-    )
+class PostgresCells(SqlCells):
+    """See CellsBackend."""
+
+    def __init__(self, db: PostgresDb, dialect: Dialect, retention: Retention) -> None:
+        queries = load(__package__, "cells.sql", dialect)
+        keep = _Keep(retention)
+        batches = CellBatches(
+            write=WriteCells(queries["write_cells"], keep),
+            trim=TrimCells(queries["trim_cells"], keep),
+        )
+        super().__init__(db, dialect, batches)
+        self._postgres = db
+        self._read = ReadCells(queries["get_cells"])
+
+    async def get(self, key: CellKey) -> StoredCell | None:
+        """See CellsBackend."""
+        (found,) = await self._postgres.read(self._read, [key])
+        return found
 
 
 class _Keep:
@@ -44,16 +54,16 @@ class ReadCells:
         self._query = query
 
     async def apply(
-        self, on: Connection, items: Sequence[CellKey], *, repeat: bool
+        self, on: PgConnection, items: Sequence[CellKey], *, repeat: bool
     ) -> list[StoredCell | None]:
         """See Batch."""
         del repeat  # reading again is always safe
         params = {
-            "namespaces": [key.namespace for key in items],
-            "names": [key.name for key in items],
+            "namespaces": [namespace for namespace, _ in items],
+            "names": [name for _, name in items],
         }
         rows = await on.fetch(self._query, params)
-        return [StoredCell(*row) if row[0] is not None else None for row in rows]
+        return [row if row[0] is not None else None for row in rows]
 
 
 class WriteCells:
@@ -64,12 +74,12 @@ class WriteCells:
         self._keep = keep
 
     async def apply(
-        self, on: Connection, items: Sequence[CellWrite], *, repeat: bool
+        self, on: PgConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
         params = {
-            "namespaces": [write.key.namespace for write in items],
-            "names": [write.key.name for write in items],
+            "namespaces": [write.key[0] for write in items],
+            "names": [write.key[1] for write in items],
             # Int8: left to itself psycopg picks a type by the values, and every type
             # would be another prepared statement.
             "expected": [Int8(write.expected) for write in items],
@@ -90,12 +100,14 @@ class TrimCells:
         self._query = query
         self._keep = keep
 
-    async def apply(self, on: Connection, items: Sequence[CellRange], *, repeat: bool) -> list[int]:
+    async def apply(
+        self, on: PgConnection, items: Sequence[CellRange], *, repeat: bool
+    ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
         return [await self._trim(on, cells) for cells in items] if self._keep.needed else [0]
 
-    async def _trim(self, on: Connection, cells: CellRange) -> int:
+    async def _trim(self, on: PgConnection, cells: CellRange) -> int:
         params = {
             "namespace": cells.namespace,
             "first": cells.first,

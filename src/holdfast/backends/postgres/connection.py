@@ -31,7 +31,7 @@ class PgConnection(Protocol):
     """A connection of either colour."""
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        """See Connection."""
+        """The rows of one statement, in one round trip."""
 
     async def run(self, sql: str) -> list[Row]:
         """The rows of a statement, or of the last one of a script; no parameters."""
@@ -78,7 +78,7 @@ class BlockingConnection:
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        """See Connection."""
+        """See PgConnection."""
         try:
             return self._raw.execute(query, params, binary=True).fetchall()
         except psycopg.Error as exc:
@@ -112,7 +112,7 @@ class AsyncConnection:
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        """See Connection."""
+        """See PgConnection."""
         try:
             cursor = await self._raw.execute(query, params, binary=True)
             return await cursor.fetchall()

@@ -27,13 +27,12 @@ class CellRange(NamedTuple):
 class CellBatches(NamedTuple):
     """The operations of cells that each engine writes its own way."""
 
-    read: Batch[CellKey, StoredCell | None]
     write: Batch[CellWrite, CellOutcome]
     trim: Batch[CellRange, int]  # drops what retention does not keep, answers how many versions
 
 
 class SqlCells:
-    """Cells on an SQL engine."""
+    """Cells on an SQL engine; each engine adds its own `get`, the hottest path there is."""
 
     def __init__(self, db: Db, dialect: Dialect, batches: CellBatches) -> None:
         self._db = db
@@ -44,28 +43,26 @@ class SqlCells:
         """See CellsBackend."""
         return await self._db.write(self._batches.write, writes)
 
-    async def get(self, keys: Sequence[CellKey]) -> list[StoredCell | None]:
-        """See CellsBackend."""
-        return await self._db.read(self._batches.read, keys)
-
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """See CellsBackend."""
-        params = {"namespace": key.namespace, "name": key.name, "at": at_us}
+        namespace, name = key
+        params = {"namespace": namespace, "name": name, "at": at_us}
         rows = await self._db.fetch(self._queries["get_cell_at"], params)
-        return StoredCell(*rows[0]) if rows and rows[0][0] is not None else None
+        # The queries' columns are a StoredCell as they come.
+        return rows[0] if rows and rows[0][0] is not None else None
 
     async def history(
         self, key: CellKey, *, before_commit: int | None, limit: int
     ) -> list[StoredCell]:
         """See CellsBackend."""
+        namespace, name = key
         params = {
-            "namespace": key.namespace,
-            "name": key.name,
+            "namespace": namespace,
+            "name": name,
             "before": INT64_MAX if before_commit is None else before_commit,
             "limit": limit,
         }
-        rows = await self._db.fetch(self._queries["list_versions"], params)
-        return [StoredCell(*row) for row in rows]
+        return await self._db.fetch(self._queries["list_versions"], params)
 
     async def names(
         self, namespace: str, *, prefix: str, after: str | None, limit: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import StoreError, Unavailable
+from holdfast.errors import StoreError, Timeout, Unavailable
 from holdfast.runtime import Unit
 from holdfast.runtime.contract import error_for
 
@@ -24,21 +24,19 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 Row = tuple[Any, ...]
 
 
-class Connection(Protocol):
-    """One connection of either engine and colour."""
-
-    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        """Run one statement and return its rows."""
-
-
 class Batch(Protocol[Item_contra, Answer_co]):
     """One hot operation, many items at a time."""
 
     async def apply(
-        self, on: Connection, items: Sequence[Item_contra], *, repeat: bool
+        self,
+        on: Any,  # noqa: ANN401 - each engine's batches know their own connection
+        items: Sequence[Item_contra],
+        *,
+        repeat: bool,
     ) -> Sequence[Answer_co]:
         """One answer per item, in order.
 
+        `on` is the engine's own connection, inside a transaction when the batch writes.
         `repeat`: an earlier try may have committed, so operation ids must be looked up.
         """
 
@@ -48,9 +46,6 @@ class Db(Protocol):
 
     async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
         """The answers, once they are durable. The items commit together or not at all."""
-
-    async def read(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
-        """The answers, from committed data."""
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """The rows of one reading statement."""
@@ -71,36 +66,47 @@ class Attempt(Protocol):
         """Raise StoreError when all of it is undone or its outcome is unknown."""
 
 
-async def settle(units: list[Unit], attempt: Attempt, *, repeat: bool = False) -> None:
-    """Give every unit its outcome, whatever happens to the others."""
+async def settle(
+    units: list[Unit],
+    attempt: Attempt,
+    *,
+    repeat: bool = False,
+    doubted: bool = False,
+    may_repeat: bool = True,
+) -> None:
+    """Give every unit its outcome, whatever happens to the others.
+
+    A lost answer is asked for once more, under the same operation ids. Any other error
+    undid everything, so each unit runs alone. `doubted`: an earlier try may have
+    committed, so a later error cannot say "not done".
+    """
     try:
         await attempt(units, repeat=repeat)
     except NotBegun as exc:
-        _fail(units, exc.error)
-    except Unavailable as lost:
-        await _once_more(units, attempt, lost)
-    except StoreError as error:
-        if len(units) == 1:
-            units[0].fail(error)
-            return
+        error, begun = exc.error, False
+    except StoreError as exc:
+        error, begun = exc, True
+    else:
+        return
+    error.outcome_unknown |= doubted
+    if begun and _lost(error) and may_repeat:
+        doubted = error.outcome_unknown
+        await settle(units, attempt, repeat=True, doubted=doubted, may_repeat=False)
+    elif begun and not _lost(error) and len(units) > 1:
         for unit in units:
-            await settle([unit], attempt, repeat=True)
-
-
-async def _once_more(units: list[Unit], attempt: Attempt, lost: Unavailable) -> None:
-    """Repeat after a lost connection; where that fails too, nobody can tell what happened."""
-    try:
-        await attempt(units, repeat=True)
-    except (NotBegun, Unavailable) as exc:
-        error = exc.error if isinstance(exc, NotBegun) else exc
-        error.outcome_unknown = lost.outcome_unknown or error.outcome_unknown
+            await settle([unit], attempt, repeat=True, doubted=error.outcome_unknown)
+    else:
         _fail(units, error)
-    except StoreError as error:
-        if len(units) == 1:
-            units[0].fail(error)
-            return
-        for unit in units:
-            await settle([unit], attempt, repeat=True)
+
+
+def _lost(error: StoreError) -> bool:
+    """True when it is the answer that is missing: the connection went, or a commit failed.
+
+    Not after a timeout: waiting as long once more helps nobody.
+    """
+    if isinstance(error, Timeout):
+        return False
+    return error.outcome_unknown or isinstance(error, Unavailable)
 
 
 def _fail(units: list[Unit], error: StoreError) -> None:
@@ -108,7 +114,12 @@ def _fail(units: list[Unit], error: StoreError) -> None:
         unit.fail(own)
 
 
-async def apply_grouped(units: list[Unit], on: Connection, *, repeat: bool) -> list[list[Any]]:
+async def apply_grouped(
+    units: list[Unit],
+    on: Any,  # noqa: ANN401 - handed on to the batches
+    *,
+    repeat: bool,
+) -> list[list[Any]]:
     """The units' answers; units of the same batch are applied as one list of items."""
     groups: dict[int, list[int]] = {}
     for at, unit in enumerate(units):

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.backends.sql.cells import SqlCells
-from holdfast.backends.sql.queries import SQLITE
-from holdfast.backends.sqlite import cells
 from holdfast.backends.sqlite.backup import backup
+from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.migrate import migrate
@@ -58,7 +56,7 @@ class SqliteBackend:
         self._db = db
         self._folder = folder
         self.capabilities = FILE_CAPABILITIES if folder is None else MEMORY_CAPABILITIES
-        self.cells = SqlCells(db, SQLITE, cells.batches(Retention.of(db.config.history)))
+        self.cells = SqliteCells(db, Retention.of(db.config.history))
 
     async def pause(self) -> None:
         """See Backend."""

@@ -1,12 +1,13 @@
-"""Writing cells on SQLite: the rule of facets/cells.py, decided under the one writer."""
+"""Cells on SQLite: the rule of facets/cells.py, decided in Python under the one writer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.sql.cells import CellBatches, CellRange
-from holdfast.backends.sql.db import Connection
+from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
 from holdfast.backends.sql.queries import SQLITE, load
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.facets.cells import (
@@ -18,32 +19,24 @@ from holdfast.facets.cells import (
     StoredCell,
 )
 
-_SHARED = load("holdfast.backends.sql", "cells.sql", SQLITE)
 _OWN = load(__package__, "cells.sql", SQLITE)
 _WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
 _PRUNE_SLICE = 1000
 
 
-def batches(retention: Retention) -> CellBatches:
-    """The batch operations of cells on SQLite."""
-    trim = TrimCells(retention)
-    return CellBatches(read=ReadCells(), write=WriteCells(trim), trim=trim)
+class SqliteCells(SqlCells):
+    """See CellsBackend."""
 
+    def __init__(self, db: SqliteDb, retention: Retention) -> None:
+        trim = TrimCells(retention)
+        super().__init__(db, SQLITE, CellBatches(write=WriteCells(trim), trim=trim))
+        self._sqlite = db
+        self._get = self._queries["get_cell"]
 
-class ReadCells:
-    """The newest version of each cell."""
-
-    async def apply(
-        self, on: Connection, items: Sequence[CellKey], *, repeat: bool
-    ) -> list[StoredCell | None]:
-        """See Batch."""
-        del repeat  # reading again is always safe
-        query = _SHARED["get_cell"]
-        found: list[StoredCell | None] = []
-        for namespace, name in items:
-            rows = await on.fetch(query, {"namespace": namespace, "name": name})
-            found.append(StoredCell(*rows[0]) if rows else None)
-        return found
+    async def get(self, key: CellKey) -> StoredCell | None:
+        """See CellsBackend."""
+        # A key is the query's parameters in their order, which saves building a dict.
+        return await self._sqlite.row(self._get, key)
 
 
 class WriteCells:
@@ -53,33 +46,33 @@ class WriteCells:
         self._trim = trim
 
     async def apply(
-        self, on: Connection, items: Sequence[CellWrite], *, repeat: bool
+        self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        ((offset, commit_id),) = await on.fetch(_OWN["begin_commit"], {})
+        offset, commit_id = on.row(_OWN["begin_commit"], {}) or (0, 0)
         now = machine_us() + offset
         outcomes: list[CellOutcome] = []
         for write in items:
-            outcome = await self._known(on, write) if repeat or write.op_given else None
+            outcome = self._known(on, write) if repeat or write.op_given else None
             if outcome is None:
-                outcome = await self._write(on, write, now=now, commit_id=commit_id + 1)
+                outcome = self._write(on, write, now=now, commit_id=commit_id + 1)
                 commit_id += outcome.applied
             outcomes.append(outcome)
         return outcomes
 
-    async def _known(self, on: Connection, write: CellWrite) -> CellOutcome | None:
+    def _known(self, on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
         """The first answer, when this operation has been done before."""
         namespace, name = write.key
         params = {"op_id": write.op_id, "namespace": namespace, "name": name}
-        rows = await on.fetch(_OWN["find_op"], params)
+        rows = on.rows(_OWN["find_op"], params)
         return CellOutcome(applied=True, version=rows[0][0]) if rows else None
 
-    async def _write(
-        self, on: Connection, write: CellWrite, *, now: int, commit_id: int
+    def _write(
+        self, on: SqliteConnection, write: CellWrite, *, now: int, commit_id: int
     ) -> CellOutcome:
         (namespace, name), expected, payload, op_id, _ = write
-        rows = await on.fetch(_OWN["get_head"], {"namespace": namespace, "name": name})
-        counter, deleted, updated_at = rows[0] if rows else (0, True, 0)
+        head = on.row(_OWN["get_head"], write.key)
+        counter, deleted, updated_at = head or (0, True, 0)
         live = 0 if deleted else counter
         if expected not in (ANY, live) or (payload is None and not live):
             return CellOutcome(applied=False, version=live)
@@ -93,10 +86,10 @@ class WriteCells:
             "op_id": op_id,
             "value": payload,
         }
-        await on.fetch(_OWN["add_version"], row)
-        await on.fetch(_OWN["put_head"], row)
+        on.rows(_OWN["add_version"], row)
+        on.rows(_OWN["put_head"], row)
         if self._trim.needed:
-            await self._trim.cells(on, CellRange(namespace, name, name), now, _WRITE_SLICE)
+            self._trim.cells(on, CellRange(namespace, name, name), now, _WRITE_SLICE)
         return CellOutcome(applied=True, version=version)
 
 
@@ -108,14 +101,16 @@ class TrimCells:
         self._versions = INT64_MAX if retention.versions is None else retention.versions
         self._age_us = retention.age_us
 
-    async def apply(self, on: Connection, items: Sequence[CellRange], *, repeat: bool) -> list[int]:
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[CellRange], *, repeat: bool
+    ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
-        ((offset, _),) = await on.fetch(_OWN["begin_commit"], {})
+        offset, _ = on.row(_OWN["begin_commit"], {}) or (0, 0)
         now = machine_us() + offset
-        return [await self.cells(on, cells, now, _PRUNE_SLICE) for cells in items]
+        return [self.cells(on, cells, now, _PRUNE_SLICE) for cells in items]
 
-    async def cells(self, on: Connection, cells: CellRange, now: int, slice_: int) -> int:
+    def cells(self, on: SqliteConnection, cells: CellRange, now: int, slice_: int) -> int:
         """How many versions went, out of the oldest `slice_` of each cell in the range."""
         if not self.needed:
             return 0
@@ -127,4 +122,4 @@ class TrimCells:
             "versions": self._versions,
             "cutoff": -1 if self._age_us is None else now - self._age_us,
         }
-        return len(await on.fetch(_OWN["trim_cells"], params))
+        return len(on.rows(_OWN["trim_cells"], params))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.sql.db import Connection
+from holdfast.backends.sqlite.connection import SqliteConnection
 
 READ_OFFSET = "SELECT clock_offset_us FROM holdfast_store_state"
 _MOVE = "UPDATE holdfast_store_state SET clock_offset_us = clock_offset_us + :by WHERE id = 1"
@@ -13,9 +13,11 @@ _MOVE = "UPDATE holdfast_store_state SET clock_offset_us = clock_offset_us + :by
 class MoveClock:
     """Shifts the offset by so many microseconds."""
 
-    async def apply(self, on: Connection, items: Sequence[int], *, repeat: bool) -> list[None]:
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
+    ) -> list[None]:
         """See Batch."""
         del repeat  # for tests only, which do not lose connections here
         for by in items:
-            await on.fetch(_MOVE, {"by": by})
+            on.rows(_MOVE, {"by": by})
         return [None for _ in items]

@@ -1,9 +1,11 @@
-"""One apsw connection behind the coroutine core's `fetch`, and its errors translated."""
+"""One apsw connection, with its errors translated."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import apsw
 
@@ -20,7 +22,12 @@ from holdfast.errors import (
     Unavailable,
 )
 
+Params = Mapping[str, Any] | tuple[Any, ...]
+"""By name, or in the order in which the query names them first."""
+
 _SYNCHRONOUS = {"always": "FULL", "standard": "NORMAL", "cache": "OFF"}
+# Text that is not UTF-8 comes from a damaged page: apsw lets Python's own error through.
+_DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
 # A reader meets a lock only while another process recovers or restarts the log: a moment.
 _READ_BUSY_MS = 2000
 
@@ -36,6 +43,9 @@ class SqliteConnection:
             raise translate(exc, path) from exc
         self._path = path
         self.raw.set_busy_timeout(_READ_BUSY_MS)
+        # Without this, SQLite plans a prepared statement anew whenever a bound value changes:
+        # a point read took 15 µs instead of 5.
+        self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # One cursor for all statements: none is ever left half read.
         self._execute = self.raw.cursor().execute
         try:
@@ -49,18 +59,25 @@ class SqliteConnection:
             self.close()
             raise
 
-    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        """See Connection. Never suspends."""
+    def rows(self, query: str, params: Params) -> list[Row]:
+        """The rows of one statement."""
         try:
             return self._execute(query, params).fetchall()
-        except apsw.Error as exc:
+        except _DRIVER_ERRORS as exc:
+            raise translate(exc, self._path) from exc
+
+    def row(self, query: str, params: Params) -> Row | None:
+        """The row of a statement that finds one at most and has several columns, or None."""
+        try:
+            return self._execute(query, params).get  # type: ignore[no-any-return]
+        except _DRIVER_ERRORS as exc:
             raise translate(exc, self._path) from exc
 
     def run(self, sql: str) -> list[Row]:
         """The rows of a statement or script without parameters."""
         try:
             return self._execute(sql).fetchall()
-        except apsw.Error as exc:
+        except _DRIVER_ERRORS as exc:
             raise translate(exc, self._path) from exc
 
     @property
@@ -78,10 +95,12 @@ class SqliteConnection:
 
     def close(self) -> None:
         """Free the connection."""
-        self.raw.close(True)
+        # SQLite's last checkpoint may fail: what it could not copy is safe in the log.
+        with contextlib.suppress(apsw.Error):
+            self.raw.close(True)
 
 
-def translate(exc: apsw.Error, path: str) -> StoreError:
+def translate(exc: Exception, path: str) -> StoreError:
     """Our error for the driver's, with the file and SQLite's own words."""
     text = f"SQLite {os.path.basename(path)!r}: {exc}"  # noqa: PTH119 - a path may be a VFS's own
     code = getattr(exc, "extendedresult", None)  # errors of apsw itself have none
@@ -91,11 +110,12 @@ def translate(exc: apsw.Error, path: str) -> StoreError:
     return Database(text, sqlite_code=code)
 
 
-_ERRORS: tuple[tuple[type[apsw.Error], type[StoreError]], ...] = (
+_ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (apsw.BusyError, Timeout),
     (apsw.LockedError, Timeout),
     (apsw.InterruptError, Timeout),
     (apsw.CorruptError, Corrupt),
+    (UnicodeDecodeError, Corrupt),
     (apsw.NotADBError, Corrupt),
     (apsw.ReadOnlyError, Unauthorized),
     (apsw.PermissionsError, Unauthorized),

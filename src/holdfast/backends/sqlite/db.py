@@ -10,7 +10,6 @@ syncs are slow, `commit=thread` moves the writer to a thread of its own.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,10 @@ from typing import TypeVar
 
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
 from holdfast.backends.sqlite.checkpoint import Checkpointer
-from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.connection import Params, SqliteConnection
+from holdfast.backends.sqlite.readers import OneConnection, Readers
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import StoreClosed, Timeout, Unsupported
+from holdfast.errors import StoreClosed, StoreError, Timeout, Unsupported
 from holdfast.runtime import Runtime, Unit
 from holdfast.runtime.blocking import BlockingRuntime, run
 
@@ -39,13 +39,12 @@ class SqliteDb:
         self.path = path
         self.config = config
         self.runtime = runtime
+        self._here = runtime.check
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = False
         self._writer = SqliteConnection(path, config)
-        self._readers: list[SqliteConnection] = []
-        # With one connection for all, a read must not fall into another thread's batch.
-        self._turn = threading.Lock()
+        self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self._checkpointer: Checkpointer | None = None
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
@@ -70,23 +69,23 @@ class SqliteDb:
         await self._coalescer.submit(unit)
         return unit.result()
 
-    async def read(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
-        """See Db. Reads run at once, on the caller's thread: a point read takes microseconds."""
+    async def row(self, query: str, params: Params) -> Row | None:
+        """The first row of one reading statement, at once: a point read takes microseconds."""
         self.check()
-        reader = self._take_reader()
+        reader = self._readers.take()
         try:
-            return list(await batch.apply(reader, items, repeat=False))
+            return reader.row(query, params)
         finally:
-            self._give_back(reader)
+            self._readers.give_back(reader)
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See Db."""
         self.check()
-        reader = self._take_reader()
+        reader = self._readers.take()
         try:
-            return await reader.fetch(query, params)
+            return reader.rows(query, params)
         finally:
-            self._give_back(reader)
+            self._readers.give_back(reader)
 
     def look(self, work: Callable[[SqliteConnection], T]) -> T:
         """The work's result, outside any transaction; for migrations, before first use."""
@@ -103,7 +102,7 @@ class SqliteDb:
 
     def check(self) -> None:
         """Raise when the store is closed or used where it must not be."""
-        self.runtime.check()
+        self._here()
         if self._closed:
             raise StoreClosed(f"the store on {self.path!r} is closed")
 
@@ -120,8 +119,7 @@ class SqliteDb:
             self._thread.shutdown()
         if self._checkpointer is not None:
             self._checkpointer.stop()
-        while self._readers:
-            self._readers.pop().close()
+        self._readers.close()
         self._writer.close()
 
     async def _flush(self, units: list[Unit]) -> None:
@@ -141,14 +139,22 @@ class SqliteDb:
     ) -> None:
         """All units in one transaction."""
         await self._begin(sleep or self.runtime.sleep)
-        with self._turn:
+        with self._readers.kept_out:
             try:
                 answers = await apply_grouped(units, self._writer, repeat=repeat)
-                self._writer.run("COMMIT")
+                self._commit()
             finally:
                 self._writer.rollback()
         for unit, own in zip(units, answers, strict=True):
             unit.answers = own
+
+    def _commit(self) -> None:
+        try:
+            self._writer.run("COMMIT")
+        except StoreError as error:
+            # The log may hold the commit, whole but not synced: a crash now brings it to life.
+            error.outcome_unknown = True
+            raise
 
     async def _begin(self, sleep: Sleep) -> None:
         try:
@@ -184,20 +190,3 @@ class SqliteDb:
                 f"SQLite {self.path!r}: write-ahead logging is not possible here (mode {mode!r}); "
                 "network file systems cannot hold a store"
             )
-
-    def _take_reader(self) -> SqliteConnection:
-        if self._exclusive:
-            self._turn.acquire()
-            return self._writer
-        try:
-            return self._readers.pop()
-        except IndexError:
-            return SqliteConnection(self.path, self.config)
-
-    def _give_back(self, reader: SqliteConnection) -> None:
-        if self._exclusive:
-            self._turn.release()
-        elif self._closed:
-            reader.close()
-        else:
-            self._readers.append(reader)
