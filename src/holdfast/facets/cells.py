@@ -102,7 +102,7 @@ class Retention(NamedTuple):
 class CellsBackend(Protocol):
     """What a backend must do for cells."""
 
-    async def write(self, writes: Sequence[CellWrite]) -> list[CellOutcome]:
+    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
         """Apply the writes in one atomic commit and answer each, in order.
 
         A write whose `op_id` its cell already knows changes nothing and gets its first answer.

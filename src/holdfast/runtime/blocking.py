@@ -60,6 +60,7 @@ class ThreadCoalescer:
         self._idle = threading.Condition(self._lock)
         self._waiting: list[Unit] = []
         self._leader: Unit | None = None
+        self._draining = False
 
     async def submit(self, unit: Unit) -> None:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
@@ -82,6 +83,7 @@ class ThreadCoalescer:
     async def drain(self) -> None:
         """Wait until nobody leads and nobody waits."""
         with self._lock:
+            self._draining = True
             while self._leader is not None:
                 self._idle.wait()
 
@@ -111,10 +113,10 @@ class ThreadCoalescer:
             if self._leader is not unit:
                 return
             self._leader = self._waiting[0] if self._waiting else None
-            if self._leader is None:
-                self._idle.notify_all()
-            else:
+            if self._leader is not None:
                 self._leader.waiter.release()
+            elif self._draining:
+                self._idle.notify_all()
 
 
 def _aborted(exc: BaseException, *, own: bool) -> BaseException:

@@ -18,22 +18,27 @@ MAX_BATCH_ITEMS = 1000
 class Unit:
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
-    __slots__ = ("answers", "batch", "error", "items", "waiter")
+    __slots__ = ("answers", "batch", "error", "found", "items", "waiter")
 
     def __init__(self, batch: Any, items: Sequence[Any]) -> None:  # noqa: ANN401 - see Db.write
         self.batch = batch
         self.items = items
-        self.answers: list[Any] | None = None
+        self.found: Sequence[Any] = ()  # the answers, while the transaction is still open
+        self.answers: Sequence[Any] | None = None
         self.error: BaseException | None = None
         self.waiter: Any = None  # the coalescer's own: a future or a lock
 
-    def result(self) -> list[Any]:
+    def result(self) -> Sequence[Any]:
         """The answers in the order of the items, or the error raised."""
         if self.error is not None:
             raise self.error
         if self.answers is None:
             raise InvalidState("the batch ended without an answer for this call")
         return self.answers
+
+    def commit(self) -> None:
+        """Make what was found the answers: the transaction is durable."""
+        self.answers = self.found
 
     def fail(self, error: BaseException) -> None:
         """Remember the error, unless there is an outcome already.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from psycopg.types.numeric import Int8
-
+from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
@@ -59,8 +58,8 @@ class ReadCells:
         """See Batch."""
         del repeat  # reading again is always safe
         params = {
-            "namespaces": [namespace for namespace, _ in items],
-            "names": [name for _, name in items],
+            "namespaces": text_array(namespace for namespace, _ in items),
+            "names": text_array(name for _, name in items),
         }
         rows = await on.fetch(self._query, params)
         return [row if row[0] is not None else None for row in rows]
@@ -78,14 +77,12 @@ class WriteCells:
     ) -> list[CellOutcome]:
         """See Batch."""
         params = {
-            "namespaces": [write.key[0] for write in items],
-            "names": [write.key[1] for write in items],
-            # Int8: left to itself psycopg picks a type by the values, and every type
-            # would be another prepared statement.
-            "expected": [Int8(write.expected) for write in items],
-            "values": [write.payload for write in items],
-            "op_ids": [write.op_id.hex() for write in items],
-            "look_up": [repeat or write.op_given for write in items],
+            "namespaces": text_array(write.key[0] for write in items),
+            "names": text_array(write.key[1] for write in items),
+            "expected": plain_array(write.expected for write in items),
+            "values": text_array(write.payload for write in items),
+            "op_ids": plain_array(write.op_id.hex() for write in items),
+            "look_up": plain_array(repeat or write.op_given for write in items),
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }

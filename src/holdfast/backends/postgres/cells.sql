@@ -1,14 +1,20 @@
 -- Cells on PostgreSQL: one statement per batch; what it runs is in migrations/.
 
 -- name: get_cells
-SELECT v.value, v.version, v.updated_at, v.commit_id
+-- LATERAL with a LIMIT is looked up cell by cell. A plain join is the planner's to turn
+-- around: on a young table without statistics it read every cell for every call.
+SELECT f.value, f.version, f.updated_at, f.commit_id
 FROM unnest(:namespaces::text[], :names::text[]) WITH ORDINALITY AS i (namespace, name, item)
-LEFT JOIN hf.cells AS c
-  ON c.namespace = i.namespace
-  AND c.branch_id = 0
-  AND c.name = i.name
-  AND NOT c.deleted
-LEFT JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
+LEFT JOIN LATERAL (
+    SELECT v.value, v.version, v.updated_at, v.commit_id
+    FROM hf.cells AS c
+    JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
+    WHERE c.namespace = i.namespace
+      AND c.branch_id = 0
+      AND c.name = i.name
+      AND NOT c.deleted
+    LIMIT 1
+) AS f ON true
 ORDER BY i.item
 
 -- name: write_cells

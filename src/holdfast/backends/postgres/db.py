@@ -26,7 +26,7 @@ class PostgresDb:
         self._closed = False
         self._coalescers: dict[int, Coalescer] = {}
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
         """See Db."""
         self.check()
         unit = Unit(batch, items)
@@ -81,8 +81,8 @@ class PostgresDb:
         except StoreError as exc:
             raise NotBegun(exc) from exc
         try:
-            answers = await apply_grouped(units, connection, repeat=repeat)
+            await apply_grouped(units, connection, repeat=repeat)
         finally:
             await self._pool.give_back(connection)
-        for unit, own in zip(units, answers, strict=True):
-            unit.answers = own
+        for unit in units:
+            unit.commit()

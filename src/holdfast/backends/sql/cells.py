@@ -39,7 +39,7 @@ class SqlCells:
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
 
-    async def write(self, writes: Sequence[CellWrite]) -> list[CellOutcome]:
+    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
         """See CellsBackend."""
         return await self._db.write(self._batches.write, writes)
 

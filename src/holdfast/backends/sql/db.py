@@ -44,7 +44,7 @@ class Batch(Protocol[Item_contra, Answer_co]):
 class Db(Protocol):
     """An engine's connections, as facets see them."""
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
         """The answers, once they are durable. The items commit together or not at all."""
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
@@ -119,15 +119,20 @@ async def apply_grouped(
     on: Any,  # noqa: ANN401 - handed on to the batches
     *,
     repeat: bool,
-) -> list[list[Any]]:
-    """The units' answers; units of the same batch are applied as one list of items."""
-    groups: dict[int, list[int]] = {}
-    for at, unit in enumerate(units):
-        groups.setdefault(id(unit.batch), []).append(at)
-    answers: list[list[Any]] = [[] for _ in units]
+) -> None:
+    """Apply the units, those of the same batch as one list of items.
+
+    What they find becomes their answers only when the transaction has committed.
+    """
+    if len(units) == 1:
+        (unit,) = units
+        unit.found = await unit.batch.apply(on, unit.items, repeat=repeat)
+        return
+    groups: dict[int, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(id(unit.batch), []).append(unit)
     for members in groups.values():
-        items = [item for at in members for item in units[at].items]
-        flat = iter(await units[members[0]].batch.apply(on, items, repeat=repeat))
-        for at in members:
-            answers[at] = [next(flat) for _ in units[at].items]
-    return answers
+        items = [item for unit in members for item in unit.items]
+        answers = iter(await members[0].batch.apply(on, items, repeat=repeat))
+        for unit in members:
+            unit.found = [next(answers) for _ in unit.items]

@@ -62,7 +62,7 @@ class SqliteDb:
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
             self._checkpointer.watch(self._writer)
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> list[Answer]:
+    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
         """See Db."""
         self.check()
         unit = Unit(batch, items)
@@ -141,12 +141,12 @@ class SqliteDb:
         await self._begin(sleep or self.runtime.sleep)
         with self._readers.kept_out:
             try:
-                answers = await apply_grouped(units, self._writer, repeat=repeat)
+                await apply_grouped(units, self._writer, repeat=repeat)
                 self._commit()
             finally:
                 self._writer.rollback()
-        for unit, own in zip(units, answers, strict=True):
-            unit.answers = own
+        for unit in units:
+            unit.commit()
 
     def _commit(self) -> None:
         try:
@@ -158,9 +158,12 @@ class SqliteDb:
 
     async def _begin(self, sleep: Sleep) -> None:
         try:
-            await self._patiently(lambda: self._writer.run("BEGIN IMMEDIATE"), sleep)
-        except Timeout as exc:
-            raise NotBegun(exc) from exc
+            self._writer.run("BEGIN IMMEDIATE")
+        except Timeout:
+            try:
+                await self._patiently(lambda: self._writer.run("BEGIN IMMEDIATE"), sleep)
+            except Timeout as exc:
+                raise NotBegun(exc) from exc
 
     async def _patiently(self, work: Callable[[], object], sleep: Sleep) -> None:
         """Run the work, again and again while another process holds the lock.
