@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -53,19 +53,23 @@ def parse(url: str, config: StoreConfig) -> Target:
         parts = urlsplit(url)
         settings, foreign = _settings(parts.query)
         _ = parts.port  # raises ValueError for a bad port
-    except ValueError as exc:
-        raise InvalidArgument(f"store URL {_shown(url)}: {exc}") from exc
-    address = urlunsplit(parts._replace(scheme="postgresql", query=urlencode(foreign)))
+    except ValueError:
+        # From None: the parser quotes what it stumbled on, and that may be the password.
+        raise InvalidArgument(
+            f"store URL {_shown(url)}: bad host or port; special characters in a user or "
+            "password are written as %XX"
+        ) from None
+    query = urlencode(foreign, quote_via=quote)
+    address = urlunsplit(parts._replace(scheme="postgresql", query=query))
     return Target(engine, address, _merged(config, settings))
 
 
 def without_password(url: str) -> str:
-    """The URL as it may appear in logs and errors."""
-    head, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    credentials, at, host = authority.rpartition("@")
-    user = credentials.partition(":")[0]
-    return f"{head}{separator}{user}{at}{host}{slash}{path.partition('?')[0]}"
+    """The URL as it may appear in logs and errors: the user stays, password and query go."""
+    scheme, separator, rest = url.partition("://")
+    # The last @ ends the credentials, also when an unescaped / or ? stands in the password.
+    credentials, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{credentials.partition(':')[0]}{at}{place.partition('?')[0]}"
 
 
 def _shown(url: str) -> str:

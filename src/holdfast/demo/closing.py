@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -47,8 +48,8 @@ def say_right(console: Console, outcome: Outcome) -> None:
         f"  {books.issued:,} orders issued = {books.counted:,} counted = {books.sold:,} sold "
         f"= {books.gone:,} gone from stock.\n"
         f"  Order {outcome.killed_order}, cut in two by the kill, was repeated and counts once.\n"
-        f"  {books.versions:,} versions of {len(list(books.histories()))} cells: no gap, "
-        "and each is one order's step.\n"
+        f"  {books.versions:,} versions of {len(list(books.histories()))} cells: "
+        "no gap, and every step is one order.\n"
         f"  {outcome.lost_races:,} lost races were run again. "
         f"{outcome.writes_per_sec:,.0f} durable writes/s on this machine."
     )
@@ -71,7 +72,9 @@ def say_next(console: Console, file: Path | None, namespace: str, *, kept: bool)
     python = _python()
     if file and kept:
         console.print(f"\nLook inside {file}", style="bold", markup=False, soft_wrap=True)
-        console.print(f'  {python} -m apsw {file} "{_NEWEST}"', markup=False, soft_wrap=True)
+        console.print(
+            f'  {python} -m apsw {shlex.quote(str(file))} "{_NEWEST}"', markup=False, soft_wrap=True
+        )
     elif file:
         console.print(f"  {python} -m holdfast.demo --keep   keeps the file, to look inside")
     else:

@@ -36,8 +36,8 @@ class Place(NamedTuple):
     kept: bool
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Play the demo; the exit code is 0 when the sums are right."""
+def run(arguments: Sequence[str], *, began_at: float) -> int:
+    """Play the demo, whose time counts from `began_at`; 0 when the sums are right."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.stock < _ORDERS_PER_SHARE * options.workers:
@@ -45,13 +45,19 @@ def run(arguments: Sequence[str]) -> int:
     console = Console(highlight=False)
     try:
         with _place(options) as place, holdfast.open(place.url, place.namespace) as store:
-            return _play(place, store, options, console)
+            return _play(place, store, options, console, began_at)
     except (ShowFailed, holdfast.StoreError) as exc:
         console.print(f"The demo failed: {exc}", style="bold red", markup=False)
         return 1
 
 
-def _play(place: Place, store: Store, options: argparse.Namespace, console: Console) -> int:
+def _play(
+    place: Place,
+    store: Store,
+    options: argparse.Namespace,
+    console: Console,
+    began_at: float,
+) -> int:
     share = options.stock // options.workers
     crew = Crew(place.url, place.namespace, share=share)
     with crew, Screen(console, _title(place, options.workers)) as screen:
@@ -62,6 +68,7 @@ def _play(place: Place, store: Store, options: argparse.Namespace, console: Cons
             workers=options.workers,
             stock=options.stock,
             seconds=options.seconds,
+            began_at=began_at,
         )
         try:
             show.play()

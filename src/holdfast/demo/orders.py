@@ -29,7 +29,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import holdfast
 from holdfast.sync.cells import Cells
@@ -39,6 +39,7 @@ COUNTER = "orders"
 _OP_IDS = uuid.UUID("6f0d2f3e-8f5c-4d0a-9a44-0c9f2b7f5a11")
 _ATTEMPTS = 3
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -81,14 +82,13 @@ def change(
     """Replace the cell's value by `update(value)`, once for this op_id, losing nobody's change."""
     lost_races = 0
     while True:
-        cell = _patiently(lambda: cells.get_versioned(name))
+        cell = _patiently(cells.get_versioned, name)
         if cell is None:
             raise LookupError(f"there is no cell {name!r}")
-        expected, value = cell.version, update(cell.value)
-        version = _patiently(lambda: cells.cas(name, expected, value, op_id=op_id))  # noqa: B023  called at once
+        version = _patiently(cells.cas, name, cell.version, update(cell.value), op_id=op_id)
         if version is not None:
             # A version that is not the next one is the answer of an earlier call.
-            return Written(name, before=version != expected + 1, lost_races=lost_races)
+            return Written(name, before=version != cell.version + 1, lost_races=lost_races)
         lost_races += 1
 
 
@@ -104,8 +104,8 @@ class Journal:
         self._share = share
         self.sold = dict.fromkeys(ITEMS, 0)
         # init keeps what exists: a replacement finds the journal of the worker that was killed.
-        _patiently(lambda: cells.init(worker_cell(worker), self._value(self.next_order())))
-        found = cells.get(worker_cell(worker))
+        _patiently(cells.init, worker_cell(worker), self._value(self.next_order()))
+        found = _patiently(cells.get, worker_cell(worker))
         self.sold = found["sold"]
         self.open = Order(**found["open"]) if found["open"] else None
 
@@ -121,10 +121,10 @@ class Journal:
         """Put the order into the tally and, in the same write, open the next one."""
         self.sold[order.item] += 1
         self.open = None if last else self.next_order()
-        value = self._value(self.open)
         # Nobody else writes this cell: there is no race to lose, and `set` will do.
-        name = worker_cell(self._worker)
-        _patiently(lambda: self._cells.set(name, value, op_id=order.op_id))
+        _patiently(
+            self._cells.set, worker_cell(self._worker), self._value(self.open), op_id=order.op_id
+        )
 
     def _value(self, order: Order | None) -> dict[str, object]:
         return {"sold": self.sold, "open": order._asdict() if order else None}
@@ -144,12 +144,12 @@ def _sell_one(value: dict[str, int]) -> dict[str, int]:
     return {"stock": value["stock"] - 1, "sold": value["sold"] + 1}
 
 
-def _patiently(call: Callable[[], T]) -> T:
-    """The call's answer. After a timeout or a lost connection it is simply made again."""
+def _patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The call's answer. After a timeout or a lost connection it is made again, under its op_id."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return call()
+            return call(*args, **kwargs)
         except holdfast.StoreError as exc:
             if not exc.retryable:
                 raise
-    return call()
+    return call(*args, **kwargs)

@@ -89,8 +89,8 @@ class Screen:
         if self._live:
             self.frame(view)
         else:
-            self.console.print(_tables(view, self.console.width))
-            self.console.print(_foot(view))
+            picture = Group(Text(), _tables(view, self.console.width), Text(), _foot(view))
+            self.console.print(picture)
 
     def killed(self, member: Member) -> None:
         """Tell that a worker was killed, and what it left undone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.demo.crew import Crew, Member
 from holdfast.demo.orders import COUNTER, ITEMS, item_cell, open_shop
@@ -18,7 +18,8 @@ from holdfast.demo.worker import Report, State
 from holdfast.sync.store import Store
 
 FRAME_SECS = 0.2
-GRACE_SECS = 11.0  # for starting interpreters and finishing open orders on a busy machine
+START_SECS = 2.0  # for starting the interpreters; when it takes longer, there is less selling
+GRACE_SECS = 9.0  # for the same, and for finishing open orders, before everything is ended
 KILL_AFTER = 0.4  # of the time, or of all orders: whichever comes first
 PAUSE = 0.15  # of the time: so that one can see the others go on while one is missing
 
@@ -37,19 +38,19 @@ class Show:
     workers: int
     stock: int
     seconds: float
+    began_at: float  # by time.monotonic(): when the demo was called
     victim: Member | None = None
     replacement: Member | None = None
     _killed_at: float = 0.0
     _selling_at: float = 0.0
     _ended_at: float = 0.0
-    _began_at: float = field(default_factory=time.monotonic)
 
     def play(self) -> None:
         """Run until all workers have left; ShowFailed when it did not come to that in time."""
         open_shop(self.store.cells, stock=self.stock)
         for number in range(1, self.workers + 1):
             self.crew.start(number)
-        next_frame = self._began_at
+        next_frame = 0.0
         while self._going_on:
             if time.monotonic() >= next_frame:
                 self.screen.frame(self.view())
@@ -80,8 +81,14 @@ class Show:
         return self._now - self._selling_at if self._selling_at else 0.0
 
     @property
+    def _part(self) -> float:
+        """How much of the run is over: 1 when its time is up, or all is sold."""
+        secs = max(self.selling_secs, self._elapsed - START_SECS)
+        return max(secs / self.seconds, self.crew.orders / (self.stock * len(ITEMS)))
+
+    @property
     def _elapsed(self) -> float:
-        return self._now - self._began_at
+        return self._now - self.began_at
 
     @property
     def _now(self) -> float:
@@ -114,22 +121,22 @@ class Show:
 
     def _direct(self) -> None:
         """Do what the hour asks for: halt one, replace it, stop all."""
-        all_orders = self.stock * len(ITEMS)
         if self._elapsed >= self.seconds + GRACE_SECS:
             raise ShowFailed(f"the workers did not end within {self._elapsed:.0f} s")
         if self.victim is None or self.victim.report.state is State.DONE:
-            if max(self.selling_secs / self.seconds, self.crew.orders / all_orders) >= KILL_AFTER:
-                self._choose_victim(all_orders // self.workers)
+            if self._part >= KILL_AFTER:
+                self._choose_victim()
         elif self._killed_at and self.replacement is None:
             if time.monotonic() >= self._killed_at + PAUSE * self.seconds:
                 self.replacement = self.crew.start(self.victim.worker)
-        elif self.replacement and self.selling_secs >= self.seconds:
+        elif self.replacement and self._part >= 1:
             self.crew.stop()
 
-    def _choose_victim(self, share: int) -> None:
+    def _choose_victim(self) -> None:
         """Halt the busiest worker, but not one that may be through before it hears of it."""
+        half = self.stock * len(ITEMS) // self.workers / 2
         halfway = [
-            one for one in self.crew.members if one.running and 0 < one.report.orders <= share / 2
+            one for one in self.crew.members if one.running and 0 < one.report.orders <= half
         ]
         if halfway:
             self.victim = max(halfway, key=lambda one: one.report.orders)

@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
     orders: int = 0
     lost_races: int = 0
     order: Order | None = None  # HALTED: the open one; the first SELLING: the one begun with
-    before: list[str] = []  # its cells that an earlier process had written already
+    before: tuple[str, ...] = ()  # its cells that an earlier process had written already
     error: str = ""
 
 
@@ -91,10 +91,10 @@ class Worker:
         with holdfast.open(task.url, task.namespace) as store:
             journal = Journal(store.cells, task.worker, share=task.share)
             while (order := journal.open) is not None:
-                before: list[str] = []
+                before: tuple[str, ...] = ()
                 for written in fill(store.cells, order):
                     self._lost_races += written.lost_races
-                    before += [written.cell] if written.before else []
+                    before += (written.cell,) if written.before else ()
                     self._halt_if_asked(order, written)
                 journal.close(order, last=self._line.stop.is_set())
                 self._orders += 1
@@ -107,13 +107,15 @@ class Worker:
             self._say(State.HALTED, order=order)
             self._line.stop.wait()  # the parent kills us here
 
-    def _report_now_and_then(self, order: Order, before: list[str]) -> None:
+    def _report_now_and_then(self, order: Order, before: tuple[str, ...]) -> None:
         if self._orders == 1:
             self._say(State.SELLING, order=order, before=before)
         elif time.monotonic() >= self._reported + _REPORT_SECS:
             self._say(State.SELLING)
 
-    def _say(self, state: State, *, order: Order | None = None, before: list[str] = []) -> None:  # noqa: B006  never changed
+    def _say(
+        self, state: State, *, order: Order | None = None, before: tuple[str, ...] = ()
+    ) -> None:
         self._reported = time.monotonic()
         self._line.say(Report(state, self._orders, self._lost_races, order=order, before=before))
 

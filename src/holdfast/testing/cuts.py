@@ -1,10 +1,12 @@
-"""Plans for cutting a proxied connection: how much passes, and what happens then.
+"""A proxied connection, and plans for cutting it: how much passes, and what happens then.
 
-A plan sees every piece of data on its way and knows nothing of sockets. A *request* is
-what a client sends until the server answers.
+A plan sees every piece of data on its way. A *request* is what a client sends until the
+server answers.
 """
 
 import asyncio
+import socket
+import struct
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Literal, Protocol
@@ -14,6 +16,7 @@ Direction = Literal["to_server", "to_client"]
 _READY_FOR_QUERY: Final = b"Z\x00\x00\x00\x05"
 _AUTHENTICATION: Final = b"R"
 _AUTHENTICATED: Final = b"\x00\x00\x00\x00"
+_LINGER_ZERO: Final = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
 class Then(Enum):
@@ -48,6 +51,21 @@ class Link:
             self.request.clear()
             self.answer.clear()
         self.request += chunk
+
+    def end(self, direction: Direction) -> None:
+        """Pass nothing more in this direction, and tell the receiver (FIN)."""
+        if direction not in self.ended:
+            self.ended.add(direction)
+            self.writers[direction].write_eof()
+
+    def reset(self) -> None:
+        """End both sides at once (RST)."""
+        self.ended.update(self.writers)
+        for writer in self.writers.values():
+            if not writer.is_closing():
+                sock: socket.socket = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+                writer.transport.abort()
 
 
 class Plan(Protocol):

@@ -12,7 +12,6 @@ one request in flight per connection, not a pipeline.
 
 import asyncio
 import socket
-import struct
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ T = TypeVar("T")
 _ADDRESS: Final = "127.0.0.1"
 _CHUNK_BYTES: Final = 65_536
 _CALL_SECS: Final = 30.0
-_LINGER_ZERO: Final = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +190,7 @@ class FaultProxy:
 
     def _end_all(self, direction: Direction) -> None:
         for link in self._links:
-            _end(link, direction)
+            link.end(direction)
 
     async def _heal(self) -> None:
         self._plan = None
@@ -233,7 +231,7 @@ class FaultProxy:
                 pumps.create_task(self._pump(link, client, "to_server"))
                 pumps.create_task(self._pump(link, server, "to_client"))
         except* OSError:
-            _reset(link)  # one side is gone: so is the other
+            link.reset()  # one side is gone: so is the other
         finally:
             self._links.discard(link)
             for writer in link.writers.values():
@@ -248,7 +246,7 @@ class FaultProxy:
                 await self._pass_on(link, direction, chunk)
         if link.doomed and direction == "to_client":
             self._cut(link)
-        _end(link, direction)
+        link.end(direction)
 
     async def _pass_on(self, link: Link, direction: Direction, chunk: bytes) -> None:
         link.follow(direction, chunk)
@@ -276,24 +274,9 @@ class FaultProxy:
             return False
         self._links.discard(link)
         self._count(cuts=1)
-        _reset(link)
+        link.reset()
         return True
 
     def _count(self, **more: int) -> None:
         grown = {name: getattr(self._counts, name) + number for name, number in more.items()}
         self._counts = replace(self._counts, **grown)
-
-
-def _reset(link: Link) -> None:
-    link.ended.update(link.writers)
-    for writer in link.writers.values():
-        if not writer.is_closing():
-            sock = writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-            writer.transport.abort()
-
-
-def _end(link: Link, direction: Direction) -> None:
-    if direction not in link.ended:
-        link.ended.add(direction)
-        link.writers[direction].write_eof()

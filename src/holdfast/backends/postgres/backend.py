@@ -50,8 +50,14 @@ class PostgresBackend:
 
     async def move_clock(self, by_us: int) -> None:
         """See Backend."""
-        move = "UPDATE hf.store_state SET clock_offset_us = clock_offset_us + :by RETURNING id"
-        await self._db.fetch(self._dialect.spell(move), {"by": by_us})
+        # In two steps, so that repeating the second after a lost connection is harmless.
+        ((offset,),) = await self._db.fetch(
+            self._dialect.spell("SELECT clock_offset_us FROM hf.store_state"), {}
+        )
+        await self._db.fetch(
+            self._dialect.spell("UPDATE hf.store_state SET clock_offset_us = :to RETURNING id"),
+            {"to": offset + by_us},
+        )
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend. Never called: pg_dump is the tool for it, and the capability is missing."""

@@ -10,9 +10,11 @@ from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
+from holdfast.errors import Unavailable
 from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, StoredCell
 
 _PRUNE_SLICE = 1000
+_UNCERTAIN = CellOutcome(applied=False, version=-1)
 
 
 class PostgresCells(SqlCells):
@@ -28,6 +30,17 @@ class PostgresCells(SqlCells):
         super().__init__(db, dialect, batches)
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
+
+    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
+        """See CellsBackend."""
+        outcomes = await super().write(writes)
+        if _UNCERTAIN in outcomes:
+            raise Unavailable(
+                f"cell {writes[0].key[1]!r}: the connection was lost and the repeat was refused, "
+                "but the server may still run the first try",
+                outcome_unknown=True,
+            )
+        return outcomes
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
@@ -87,7 +100,12 @@ class WriteCells:
             "age_us": self._keep.age_us,
         }
         rows = await on.fetch(self._query, params)
-        return [CellOutcome(*row) for row in rows]
+        # An applied write is safe: its operation id is taken now, so a first try that the
+        # server has yet to run must fail. A refusal leaves no such mark.
+        return [
+            CellOutcome(applied, version) if applied or not repeat else _UNCERTAIN
+            for applied, version in rows
+        ]
 
 
 class TrimCells:

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import psycopg
-from psycopg import errors
 from psycopg.abc import PQGen
 
 from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import Timeout
+from holdfast.errors import InvalidArgument
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.url import without_password
@@ -53,8 +52,12 @@ class Connector:
         self._answer_timeout = seconds(config.statement_timeout) + _GRACE
         try:
             self._conninfo = psycopg.conninfo.make_conninfo(url, **_settings(url, config))
-        except psycopg.Error as exc:
-            raise translate_connect(exc, self.where) from exc
+        except psycopg.Error:
+            # From None: libpq quotes what it could not read, and that may be the password.
+            raise InvalidArgument(
+                f"{self.where}: libpq cannot read this URL; special characters in a user or "
+                "password are written as %XX"
+            ) from None
 
     async def connect(self) -> PgConnection:
         """A new connection, or the reason why there is none."""
@@ -83,8 +86,6 @@ class BlockingConnection:
             return self._raw.execute(query, params, binary=True).fetchall()
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
-        except errors._WaitTimeout as exc:  # noqa: SLF001 - what `wait` is documented to raise
-            raise _no_answer(self._where) from exc
 
     async def run(self, sql: str) -> list[Row]:
         """See PgConnection."""
@@ -118,8 +119,6 @@ class AsyncConnection:
             return await cursor.fetchall()
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
-        except errors._WaitTimeout as exc:  # noqa: SLF001 - what `wait` is documented to raise
-            raise _no_answer(self._where) from exc
 
     async def run(self, sql: str) -> list[Row]:
         """See PgConnection."""
@@ -160,10 +159,6 @@ class _Async(psycopg.AsyncConnection[Any]):
 
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     return not raw.closed and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-
-
-def _no_answer(where: str) -> Timeout:
-    return Timeout(f"{where}: no answer; the server may be gone", outcome_unknown=True)
 
 
 def _settings(url: str, config: StoreConfig) -> dict[str, Any]:

@@ -44,11 +44,16 @@ _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (
     ("no pg_hba.conf entry", Unauthorized),
     ("does not exist", NotFound),
     ("timeout expired", Timeout),
+    ("invalid port number", InvalidArgument),
+    ("invalid integer value", InvalidArgument),
+    ("unrecognized configuration parameter", InvalidArgument),
 )
 
 
 def translate(exc: psycopg.Error, where: str) -> StoreError:
     """Our error for a statement's failure."""
+    if isinstance(exc, psycopg.errors._WaitTimeout):  # noqa: SLF001 - what `wait` raises
+        return Timeout(f"{where}: no answer; the server may be gone", outcome_unknown=True)
     text = f"{where}: {_words(exc)}"
     state = exc.sqlstate
     if state is None:

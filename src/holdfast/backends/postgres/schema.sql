@@ -211,4 +211,4 @@ CREATE INDEX branches_by_parent ON holdfast.branches USING btree (namespace, par
 
 CREATE INDEX cell_versions_by_cell ON holdfast.cell_versions USING btree (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
 
-CREATE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id);
+CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);

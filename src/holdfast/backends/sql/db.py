@@ -67,18 +67,13 @@ class Attempt(Protocol):
 
 
 async def settle(
-    units: list[Unit],
-    attempt: Attempt,
-    *,
-    repeat: bool = False,
-    doubted: bool = False,
-    may_repeat: bool = True,
+    units: list[Unit], attempt: Attempt, *, repeat: bool = False, may_repeat: bool = True
 ) -> None:
     """Give every unit its outcome, whatever happens to the others.
 
     A lost answer is asked for once more, under the same operation ids. Any other error
-    undid everything, so each unit runs alone. `doubted`: an earlier try may have
-    committed, so a later error cannot say "not done".
+    undid everything, so each unit runs alone. `repeat`: an earlier try may have
+    committed, so operation ids must be looked up, and no error can say "not done".
     """
     try:
         await attempt(units, repeat=repeat)
@@ -88,13 +83,13 @@ async def settle(
         error, begun = exc, True
     else:
         return
-    error.outcome_unknown |= doubted
+    error.outcome_unknown |= repeat
+    doubted = error.outcome_unknown
     if begun and _lost(error) and may_repeat:
-        doubted = error.outcome_unknown
-        await settle(units, attempt, repeat=True, doubted=doubted, may_repeat=False)
+        await settle(units, attempt, repeat=doubted, may_repeat=False)
     elif begun and not _lost(error) and len(units) > 1:
         for unit in units:
-            await settle([unit], attempt, repeat=True, doubted=error.outcome_unknown)
+            await settle([unit], attempt, repeat=doubted)
     else:
         _fail(units, error)
 

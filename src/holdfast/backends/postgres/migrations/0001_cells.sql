@@ -50,7 +50,10 @@ CREATE TABLE hf.cell_versions (
 CREATE INDEX cell_versions_by_cell
 ON hf.cell_versions (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
 
-CREATE INDEX cell_versions_by_op ON hf.cell_versions (op_id);
+-- Unique: after a lost connection the store repeats its statement, and the server may still be
+-- about to run the first one. Whichever comes second must not take effect.
+CREATE UNIQUE INDEX cell_versions_by_op
+ON hf.cell_versions (op_id, namespace, branch_id, name);
 
 -- The store's clock. Not now(): that stands still inside a transaction.
 CREATE FUNCTION hf.now_us() RETURNS bigint

@@ -1,0 +1,217 @@
+"""What is PostgreSQL's own: schemas, settings, round trips, prepared statements, plans."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import StoreConfig
+from holdfast.backends.sql.queries import load, postgres
+from holdfast.testing.servers import PostgresServer
+
+Url = Callable[[], str]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with PostgresServer("18") as server:
+        yield server.create_database()
+
+
+@pytest.fixture(scope="module")
+def url(database: str) -> Url:
+    numbers = itertools.count()
+    return lambda: f"{database}?schema=own{next(numbers)}"
+
+
+def _connection(store: holdfast.Store) -> psycopg.Connection[tuple[object, ...]]:
+    """The driver's connection that the store used last."""
+    idle = store._backend._db._pool._idle  # type: ignore[attr-defined]  # noqa: SLF001
+    return idle[-1]._raw  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+def _setting(store: holdfast.Store, name: str) -> object:
+    store.ping()
+    row = _connection(store).execute(f"SHOW {name}", prepare=False).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_schema_keeps_stores_apart(database: str) -> None:
+    with (
+        holdfast.open(f"{database}?schema=blue") as blue,
+        holdfast.open(database, config=StoreConfig(schema="green")) as green,
+    ):
+        blue.cells.set("x", "blue")
+        assert green.cells.get("x") is None
+    with psycopg.connect(database) as raw:
+        tables = raw.execute("SELECT count(*) FROM blue.cells").fetchone()
+    assert tables == (1,)
+
+
+def test_bad_schema_name_is_refused(database: str) -> None:
+    with pytest.raises(holdfast.InvalidArgument, match="schema"):
+        holdfast.open(f"{database}?schema=Bad-Name")
+
+
+@pytest.mark.parametrize(("durability", "found"), [("always", "on"), ("standard", "off")])
+def test_durability_sets_synchronous_commit(url: Url, durability: str, found: str) -> None:
+    with holdfast.open(f"{url()}&durability={durability}") as store:
+        assert _setting(store, "synchronous_commit") == found
+
+
+def test_timeouts_are_the_servers_too(url: Url) -> None:
+    with holdfast.open(f"{url()}&statement_timeout=7&lock_timeout=3") as store:
+        assert _setting(store, "statement_timeout") == "7s"
+        assert _setting(store, "lock_timeout") == "3s"
+        assert _setting(store, "application_name") == "holdfast"
+
+
+def test_options_of_the_url_are_kept(url: Url) -> None:
+    with holdfast.open(f"{url()}&options=-c%20work_mem%3D5MB") as store:
+        assert _setting(store, "work_mem") == "5MB"
+        assert _setting(store, "lock_timeout") == "5s"
+
+
+class _Counted:
+    """Counts what the server was asked, from its own books."""
+
+    def __init__(self, store: holdfast.Store) -> None:
+        store.ping()
+        self._raw = _connection(store)
+
+    def statements(self) -> dict[str, int]:
+        rows = self._raw.execute(
+            "SELECT statement, generic_plans + custom_plans FROM pg_prepared_statements",
+            prepare=False,
+        )
+        return {str(text): int(str(count)) for text, count in rows}
+
+
+def test_one_statement_per_operation(url: Url) -> None:
+    with holdfast.open(url()) as store:
+        counted = _Counted(store)
+        before = counted.statements()
+        for number in range(20):
+            store.cells.set("x", number)
+        store.cells.set_many({"a": 1, "b": 2})
+        store.cells.cas("x", 1, 0)
+        store.cells.delete("a")
+        for _ in range(10):
+            store.cells.get("x")
+        after = counted.statements()
+    done = {text: count - before.get(text, 0) for text, count in after.items()}
+    writes = sum(count for text, count in done.items() if "write_cells" in text)
+    reads = sum(count for text, count in done.items() if "unnest" in text and "write" not in text)
+    assert (writes, reads, sum(done.values())) == (23, 10, 33)
+
+
+def test_every_kind_of_write_is_the_same_prepared_statement(url: Url) -> None:
+    with holdfast.open(url()) as store:
+        store.cells.set("x", 1)
+        store.cells.cas("x", 1, None)
+        store.cells.cas("x", 2**40, 1)
+        store.cells.delete("x")
+        store.cells.set_many({str(number): number for number in range(300)})
+        counted = _Counted(store)
+        assert sum("write_cells" in text for text in counted.statements()) == 1
+
+
+def test_concurrent_calls_share_statements(url: Url) -> None:
+    async def main() -> int:
+        async with holdfast.open_async(url()) as store:
+            await asyncio.gather(*(store.cells.set(f"x{n}", n) for n in range(500)))
+            pool = store._backend._db._pool  # type: ignore[attr-defined]  # noqa: SLF001
+            raw = pool._idle[-1]._raw  # noqa: SLF001
+            cursor = await raw.execute(
+                "SELECT sum(generic_plans + custom_plans) FROM pg_prepared_statements "
+                "WHERE statement LIKE '%write_cells%'",
+                prepare=False,
+            )
+            ((count,),) = await cursor.fetchall()
+            return int(count)
+
+    assert asyncio.run(main()) <= 3
+
+
+def test_no_query_reads_a_whole_table(url: Url) -> None:
+    """On a young table without statistics, and with a generic plan, as in production."""
+    target = url()
+    schema = target.partition("schema=")[2]
+    with holdfast.open(target) as store:
+        for number in range(50):
+            store.cells.set_many({f"x{n:03}": number for n in range(100)})
+    dialect = postgres(schema)
+    queries = load("holdfast.backends.sql", "cells.sql", dialect)
+    queries |= load("holdfast.backends.postgres", "cells.sql", dialect)
+    params = {
+        **{"namespace": "default", "name": "x001", "at": 2**60, "before": 2**60, "limit": 10},
+        **{"after": "x050", "first": "x", "end": "y", "namespaces": "{default}", "names": "{x001}"},
+    }
+    for name in ("get_cells", "get_cell_at", "list_versions", "list_names", "page_of_names"):
+        with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
+            raw.execute("SET plan_cache_mode = force_generic_plan")
+            raw.prepare_threshold = 0
+            plan = "\n".join(
+                line for (line,) in raw.execute(f"EXPLAIN {queries[name]}", params).fetchall()
+            )
+        assert "Seq Scan" not in plan, f"{name}:\n{plan}"
+
+
+# Migrations
+
+
+def test_database_newer_than_the_code_is_refused(url: Url, database: str) -> None:
+    target = url()
+    holdfast.open(target).close()
+    with psycopg.connect(database, autocommit=True) as raw:
+        schema = target.partition("schema=")[2]
+        raw.execute(f"INSERT INTO {schema}.migrations VALUES (9999, 'future', now())")
+    with pytest.raises(holdfast.InvalidState, match="version 9999.*upgrade Holdfast"):
+        holdfast.open(target)
+
+
+def test_migrate_false_refuses_an_empty_database(url: Url) -> None:
+    target = url()
+    with pytest.raises(holdfast.InvalidState, match=r"0001_cells.*holdfast\.migrate"):
+        holdfast.open(f"{target}&migrate=false")
+    holdfast.migrate(target)
+    holdfast.open(f"{target}&migrate=false").close()
+
+
+def test_user_without_create_rights_opens_a_migrated_store(url: Url, database: str) -> None:
+    target = url()
+    schema = target.partition("schema=")[2]
+    holdfast.open(target).close()
+    with psycopg.connect(database, autocommit=True) as raw:
+        raw.execute("CREATE ROLE plain LOGIN")
+        raw.execute(f"GRANT USAGE ON SCHEMA {schema} TO plain")
+        raw.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO plain")
+        raw.execute(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA {schema} TO plain")
+        user = raw.info.user
+    with holdfast.open(target.replace(f"//{user}@", "//plain@")) as store:
+        assert store.cells.set("x", 1) == 1
+    with pytest.raises(holdfast.Unauthorized):
+        holdfast.open(url().replace(f"//{user}@", "//plain@"))
+
+
+# The pool
+
+
+def test_pool_stays_within_its_size(url: Url, database: str) -> None:
+    async def main() -> int:
+        async with holdfast.open_async(f"{url()}&pool_size=3") as store:
+            await asyncio.gather(*(store.cells.getv(f"x{n}") for n in range(200)))
+            with psycopg.connect(database) as raw:
+                row = raw.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+                ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+    assert asyncio.run(main()) <= 3
