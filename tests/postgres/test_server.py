@@ -150,8 +150,8 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
     queries = load("holdfast.backends.sql", "cells.sql", dialect)
     queries |= load("holdfast.backends.postgres", "cells.sql", dialect)
     params = {
-        **{"namespace": "default", "name": "x001", "at": 2**60, "before": 2**60, "limit": 10},
-        **{"after": "x050", "first": "x", "end": "y", "namespaces": "{default}", "names": "{x001}"},
+        "namespace": "default", "name": "x001", "at": 2**60, "before": 2**60, "limit": 10,
+        "after": "x050", "first": "x", "end": "y", "namespaces": "{default}", "names": "{x001}",
     }
     for name in ("get_cells", "get_cell_at", "list_versions", "list_names", "page_of_names"):
         with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
@@ -172,7 +172,7 @@ def test_database_newer_than_the_code_is_refused(url: Url, database: str) -> Non
     with psycopg.connect(database, autocommit=True) as raw:
         schema = target.partition("schema=")[2]
         raw.execute(f"INSERT INTO {schema}.migrations VALUES (9999, 'future', now())")
-    with pytest.raises(holdfast.InvalidState, match="version 9999.*upgrade Holdfast"):
+    with pytest.raises(holdfast.InvalidState, match=r"version 9999.*upgrade Holdfast"):
         holdfast.open(target)
 
 

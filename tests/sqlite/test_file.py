@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -13,12 +14,23 @@ import pytest
 
 import holdfast
 from holdfast import StoreConfig
+from holdfast.backends.sql.migrate import Migration, load_migrations
 
 
 def _pragma(store: holdfast.Store, name: str) -> object:
     writer = store._backend._db._writer  # type: ignore[attr-defined]  # noqa: SLF001
     ((value,),) = writer.run(f"PRAGMA {name}")
     return value
+
+
+def _trace(store: holdfast.AsyncStore, seen: Callable[[str], object]) -> None:
+    """Tell `seen` about every statement of the writer."""
+
+    def trace(_cursor: object, sql: str, _params: object) -> bool:
+        seen(sql)
+        return True
+
+    store._backend._db._writer.raw.set_exec_trace(trace)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def test_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
@@ -49,8 +61,9 @@ def test_full_durability_is_the_default(tmp_path: Path) -> None:
         assert _pragma(store, "synchronous") == 2
 
 
-def test_memory_store_is_private_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch,
-                                                    tmp_path: Path) -> None:
+def test_memory_store_is_private_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with holdfast.open("sqlite://:memory:") as one, holdfast.open("sqlite://:memory:") as two:
         one.cells.set("x", 1)
@@ -61,7 +74,8 @@ def test_memory_store_is_private_and_leaves_nothing(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("make", ["folder", "missing folder", "not a database"])
 def test_unusable_path_is_refused_with_its_name(tmp_path: Path, make: str) -> None:
-    path, error = tmp_path / "x.db", holdfast.InvalidArgument
+    path = tmp_path / "x.db"
+    error: type[holdfast.StoreError] = holdfast.InvalidArgument
     if make == "folder":
         path.mkdir()
     elif make == "missing folder":
@@ -94,7 +108,7 @@ def test_database_newer_than_the_code_is_refused(tmp_path: Path) -> None:
     raw = apsw.Connection(str(path))
     raw.execute("INSERT INTO holdfast_migrations VALUES (9999, 'from_the_future', 0)")
     raw.close()
-    with pytest.raises(holdfast.InvalidState, match="version 9999.*upgrade Holdfast") as caught:
+    with pytest.raises(holdfast.InvalidState, match=r"version 9999.*upgrade Holdfast") as caught:
         holdfast.open(f"sqlite:///{path}")
     assert caught.value.found == 9999
 
@@ -111,13 +125,10 @@ def test_migrate_false_refuses_an_empty_database(tmp_path: Path) -> None:
 def test_failed_migration_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.backends.sql.migrate import Migration
-    from holdfast.backends.sqlite import migrate
-
-    good = migrate.load_migrations("holdfast.backends.sqlite")
+    good = load_migrations("holdfast.backends.sqlite")
     bad = [*good, Migration(9000, "bad", "CREATE TABLE half (x); SELECT * FROM nowhere")]
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "load_migrations", lambda _: bad)
+        patch.setattr("holdfast.backends.sqlite.migrate.load_migrations", lambda _: bad)
         with pytest.raises(holdfast.Database, match="nowhere"):
             holdfast.open(f"sqlite:///{tmp_path}/x.db")
     raw = apsw.Connection(str(tmp_path / "x.db"))
@@ -184,7 +195,7 @@ def test_event_loop_goes_on_while_a_write_waits_for_the_lock(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-# commit=thread
+# The writer's thread
 
 
 def test_commit_thread_leaves_the_loop_free(tmp_path: Path) -> None:
@@ -193,8 +204,7 @@ def test_commit_thread_leaves_the_loop_free(tmp_path: Path) -> None:
         async with holdfast.open_async(url) as store:
             loop_thread = threading.get_ident()
             writers: set[int] = set()
-            raw = store._backend._db._writer.raw  # type: ignore[attr-defined]  # noqa: SLF001
-            raw.set_exec_trace(lambda *_: writers.add(threading.get_ident()) or True)
+            _trace(store, lambda _sql: writers.add(threading.get_ident()))
             versions = await asyncio.gather(*(store.cells.set("x", n) for n in range(50)))
             assert sorted(versions) == list(range(1, 51))
             assert len(writers) == 1
@@ -207,8 +217,7 @@ def test_commit_inline_writes_on_the_loops_thread(tmp_path: Path) -> None:
     async def main() -> None:
         async with holdfast.open_async(f"sqlite:///{tmp_path}/x.db") as store:
             writers: set[int] = set()
-            raw = store._backend._db._writer.raw  # type: ignore[attr-defined]  # noqa: SLF001
-            raw.set_exec_trace(lambda *_: writers.add(threading.get_ident()) or True)
+            _trace(store, lambda _sql: writers.add(threading.get_ident()))
             await asyncio.gather(*(store.cells.set(f"x{n}", n) for n in range(50)))
             assert writers == {threading.get_ident()}
 
@@ -219,8 +228,7 @@ def test_one_transaction_for_all_that_is_queued_in_a_turn(tmp_path: Path) -> Non
     async def main() -> None:
         async with holdfast.open_async(f"sqlite:///{tmp_path}/x.db") as store:
             statements: list[str] = []
-            raw = store._backend._db._writer.raw  # type: ignore[attr-defined]  # noqa: SLF001
-            raw.set_exec_trace(lambda _cursor, sql, _params: statements.append(sql) or True)
+            _trace(store, statements.append)
             await asyncio.gather(*(store.cells.set(f"x{n}", n) for n in range(200)))
             assert statements.count("COMMIT") == 1
             # Per cell: look, add, point; per batch: begin, clock and commit id, commit.

@@ -54,7 +54,7 @@ def world(request: pytest.FixtureRequest, engine: Engine) -> Iterator[World]:
     """A fresh store on the engine, in one colour."""
     missing = frozenset(Capability) - engine.capabilities
     request.config.stash.setdefault(_LACKS, {})[engine.name] = missing
-    wanted = getattr(request.function, "needs", frozenset()) & missing
+    wanted: frozenset[Capability] = getattr(request.function, "needs", frozenset()) & missing
     if wanted:
         names = ", ".join(sorted(capability.name for capability in wanted))
         pytest.skip(f"{engine.name} lacks {names}")

@@ -1,0 +1,164 @@
+"""The scenarios of `python -m bench cells`: plain cells against raw drivers and peers."""
+
+from typing import Final
+
+from bench.scenario import Contender, Engine, Operation, Scenario, Work
+
+TITLE: Final = "cells: set, cas and get against raw apsw, raw psycopg and StrataDB"
+
+_UVLOOP: Final = {"loop": "uvloop"}
+_BURN_MS: Final = 2.0
+
+
+def scenarios() -> list[Scenario]:
+    """Every scenario, in the order in which they are run."""
+    return [scenario for engine in _ENGINES for scenario in _of_engine(engine)]
+
+
+_ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "postgres")
+
+
+def _of_engine(engine: Engine) -> list[Scenario]:
+    return [
+        _one_caller(engine, "set", "set"),
+        _one_caller(engine, "cas", "cas with the right version"),
+        _many_tasks(engine, "cas", 100),
+        _threads(engine, "cas", 32),
+        _one_caller(engine, "get", "get"),
+        _many_tasks(engine, "get", 100),
+        _history(engine),
+        _grown(engine),
+        *([_saturated()] if engine == "sqlite" else []),
+        _hot(engine, "hot-set", "set", "100 callers set one cell"),
+        _hot_threads(engine),
+        _hot(engine, "hot-cas", "cas", "100 callers cas one cell; a refusal is an answer too"),
+        _hot(engine, "hot-increment", "increment", "100 callers add to one cell, until accepted"),
+        *(_many_tasks(engine, "set", callers) for callers in (10, 100, 1000)),
+        _budget(engine),
+    ]
+
+
+def _raw(engine: Engine, work: Work) -> list[Contender]:
+    """Raw drivers; SQLite has one, because its single writer gains nothing from tasks."""
+    if engine == "sqlite":
+        return [Contender("raw apsw", "raw_sqlite", _alone(work))]
+    if work.callers > 1:
+        return [Contender("raw psycopg async, pool", "raw_postgres_async", work)]
+    return [
+        Contender("raw psycopg", "raw_postgres", work),
+        Contender("raw psycopg async", "raw_postgres_async", work),
+    ]
+
+
+def _alone(work: Work) -> Work:
+    return Work(work.operation)
+
+
+def _one_caller(engine: Engine, operation: Operation, what: str) -> Scenario:
+    work = Work(operation)
+    contenders = [
+        *_raw(engine, work),
+        Contender("holdfast blocking", "holdfast_blocking", work),
+        Contender("holdfast async", "holdfast_async", work),
+        Contender("holdfast async uvloop", "holdfast_async", work, options=_UVLOOP),
+    ]
+    if engine == "sqlite":
+        contenders.append(Contender("strata", "strata", work, "strata"))
+    return Scenario(
+        f"{operation}-1", f"{what}, 1 caller", engine, tuple(contenders), contenders[0].label
+    )
+
+
+def _many_tasks(engine: Engine, operation: Operation, callers: int) -> Scenario:
+    work = Work(operation, callers)
+    contenders = [
+        *_raw(engine, work),
+        Contender("holdfast async", "holdfast_async", work),
+        Contender("holdfast async uvloop", "holdfast_async", work, options=_UVLOOP),
+    ]
+    if engine == "sqlite" and operation != "set":
+        contenders.append(Contender("strata", "strata", work, "strata", {"colour": "async"}))
+    return Scenario(
+        f"{operation}-{callers}",
+        f"{operation}, {callers} concurrent tasks, cells of their own",
+        engine,
+        tuple(contenders),
+        contenders[0].label,
+    )
+
+
+def _threads(engine: Engine, operation: Operation, callers: int) -> Scenario:
+    work = Work(operation, callers)
+    raw = ("raw apsw", "raw_sqlite") if engine == "sqlite" else ("raw psycopg", "raw_postgres")
+    contenders = [
+        Contender(*raw, work),
+        Contender("holdfast blocking", "holdfast_blocking", work),
+    ]
+    if engine == "sqlite":
+        contenders.append(Contender("strata", "strata", work, "strata"))
+    return Scenario(
+        f"{operation}-{callers}-threads",
+        f"{operation}, {callers} threads, cells of their own",
+        engine,
+        tuple(contenders),
+        contenders[0].label,
+    )
+
+
+def _history(engine: Engine) -> Scenario:
+    contenders = (
+        Contender("1 version", "holdfast_blocking", Work("get_versioned", hot=True)),
+        Contender(
+            "5,000 versions", "holdfast_blocking", Work("get_versioned", hot=True, versions=5000)
+        ),
+    )
+    title = "get_versioned of a cell with 1 and with 5,000 versions, blocking"
+    return Scenario("history", title, engine, contenders, contenders[0].label)
+
+
+def _grown(engine: Engine) -> Scenario:
+    contenders = (
+        Contender("64 cells", "holdfast_blocking", Work("get")),
+        Contender("20,064 cells", "holdfast_blocking", Work("get", others=20_000)),
+    )
+    title = "get, when 20,000 cells came in after the store was opened and used, blocking"
+    return Scenario("grown", title, engine, contenders, contenders[0].label)
+
+
+def _saturated() -> Scenario:
+    work = Work("set", callers=10, burn_ms=_BURN_MS)
+    contenders = (
+        Contender("aiosqlite", "aiosqlite", work, "aiosqlite"),
+        Contender("holdfast inline", "holdfast_async", work, options={"commit": "inline"}),
+        Contender("holdfast thread", "holdfast_async", work, options={"commit": "thread"}),
+    )
+    title = f"set, 10 tasks, while another task burns the CPU in slices of {_BURN_MS:g} ms"
+    return Scenario("saturated", title, "sqlite", contenders, contenders[0].label)
+
+
+def _hot(engine: Engine, name: str, operation: Operation, title: str) -> Scenario:
+    contenders = (
+        Contender("one by one", "holdfast_async", Work(operation, hot=True)),
+        Contender("100 tasks", "holdfast_async", Work(operation, 100, hot=True)),
+    )
+    return Scenario(name, title, engine, contenders, contenders[0].label)
+
+
+def _hot_threads(engine: Engine) -> Scenario:
+    contenders = (
+        Contender("one by one", "holdfast_blocking", Work("set", hot=True)),
+        Contender("32 threads", "holdfast_blocking", Work("set", 32, hot=True)),
+    )
+    title = "32 threads set one cell"
+    return Scenario("hot-set-threads", title, engine, contenders, contenders[0].label)
+
+
+def _budget(engine: Engine) -> Scenario:
+    contenders = (
+        Contender("blocking, 1 caller", "holdfast_blocking", Work("set")),
+        Contender("blocking, 32 threads", "holdfast_blocking", Work("set", 32)),
+        Contender("async, 1 caller", "holdfast_async", Work("set")),
+        Contender("async, 100 callers", "holdfast_async", Work("set", 100)),
+    )
+    title = "what a set costs in syncs and statements"
+    return Scenario("budget", title, engine, contenders, counts_only=True)

@@ -1,0 +1,52 @@
+"""What both colours of Holdfast's contender share: the URL, the first versions, the check."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import holdfast
+from bench.scenario import Work, value
+
+_AT_ONCE: Final = 1000
+
+
+def store_url(where: str, options: Mapping[str, str]) -> str:
+    """The URL for a path of SQLite, or for the URL of a PostgreSQL database."""
+    if "://" in where:
+        return f"{where}?durability=always"
+    url = f"sqlite:///{where}?durability=always"
+    return url + "".join(
+        f"&{name}={options[name]}" for name in ("commit", "vfs") if name in options
+    )
+
+
+async def fill(url: str, work: Work) -> None:
+    """Give every cell as many versions as the work asks for, many writes to a commit."""
+    async with holdfast.open_async(url) as store:
+        names = work.all_cells()
+        await store.cells.set_many(dict.fromkeys(names, value(0)))
+        async with asyncio.TaskGroup() as group:
+            for number in range(1, work.versions):
+                for name in names:
+                    group.create_task(store.cells.set(name, value(-number)))
+
+
+def add_others(url: str, work: Work) -> None:
+    """Add the cells of others, as another process would: through a store of its own."""
+    with holdfast.open(url) as store:
+        for begin in range(0, work.others, _AT_ONCE):
+            names = range(begin, min(begin + _AT_ONCE, work.others))
+            store.cells.set_many({f"other-{number}": value(number) for number in names})
+
+
+def check_versions(work: Work, versions: list[int], *, won: int, done: int) -> dict[str, float]:
+    """Raise unless exactly the accepted writes arrived; the share that was accepted, if hot."""
+    written = sum(versions) - work.versions * len(versions)
+    expected = {"set": done, "cas": won, "increment": done}.get(work.operation, 0)
+    assert written == expected, f"{written} writes arrived, {expected} were accepted"
+    if work.operation != "cas":
+        return {}
+    if work.hot:
+        return {"accepted": won / done}
+    assert won == done, f"{done - won} of {done} were refused though nobody else wrote"
+    return {}

@@ -1,0 +1,80 @@
+"""What is compared: a scenario, its contenders, and the work each of them does.
+
+A contender is a program of `bench.contenders` with a piece of work. The work usually is the
+same for all contenders of a scenario; where it is what is compared (one caller or a hundred,
+one version or thousands) the program is the same instead.
+
+This module and all that the child process imports use the standard library only: some
+contenders live in an environment of their own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Engine = Literal["sqlite", "postgres"]
+Operation = Literal["set", "cas", "increment", "get", "get_versioned"]
+Environment = Literal["own", "strata", "aiosqlite"]
+
+# One caller walks over this many cells, many callers share them out: a single page would
+# flatter every contender.
+_CELLS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the callers do together, `operation` by `operation`."""
+
+    operation: Operation
+    callers: int = 1
+    # All callers on one cell, instead of cells of their own.
+    hot: bool = False
+    # Versions that each cell has before the clock starts.
+    versions: int = 1
+    # Cells that others add after the store was opened and used: plans made early must hold.
+    others: int = 0
+    # Milliseconds that another task of the loop burns before it lets the others run.
+    burn_ms: float = 0.0
+
+    def cells(self, caller: int) -> list[str]:
+        """The names that a caller uses in turn."""
+        if self.hot or self.versions > 1:
+            return ["cell-hot"]
+        return [f"cell-{caller}-{number}" for number in range(max(1, _CELLS // self.callers))]
+
+    def all_cells(self) -> list[str]:
+        """Every name that any caller uses, each once."""
+        return list(dict.fromkeys(name for n in range(self.callers) for name in self.cells(n)))
+
+    @property
+    def writes(self) -> bool:
+        """Whether each operation leaves something new in the database."""
+        return self.operation in {"set", "cas", "increment"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A line of the table: `program` is a module of bench.contenders that does `work`."""
+
+    label: str
+    program: str
+    work: Work
+    environment: Environment = "own"
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One table: contenders that run interleaved, and the one that the others are divided by."""
+
+    name: str
+    title: str
+    engine: Engine
+    contenders: tuple[Contender, ...]
+    baseline: str | None = None
+    # Counts need no repetition; such a scenario runs one round.
+    counts_only: bool = False
+
+
+def value(number: int) -> dict[str, object]:
+    """A small JSON value that is different for each number: the same bytes are not rewritten."""
+    return {"n": number, "state": "running", "owner": "worker-7", "score": number * 0.5}

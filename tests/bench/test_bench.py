@@ -1,0 +1,85 @@
+"""The benchmark runs, counts rightly and judges its goals. No figure of time is looked at."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.goals import Goal, Verdict, judge
+from bench.results import Outcome, Row
+from bench.scenario import Contender, Scenario, Work
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_bench(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", "cells", "--engine", "sqlite", *options]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize("shim", [[], ["--no-shim"]], ids=["shim if possible", "no shim"])
+def test_table_and_json_tell_what_each_operation_cost(tmp_path: Path, shim: list[str]) -> None:
+    file = tmp_path / "figures.json"
+    result = run_bench(
+        "--only", "set-10", "--ops", "50", "--rounds", "1", "--json", f"{file}", *shim
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "sqlite set-10" in result.stdout
+    report = json.loads(file.read_text())
+    assert report["run"]["ops"] == 50
+    (scenario,) = report["scenarios"]
+    rows: dict[str, Any] = {row["contender"]: row for row in scenario["rows"]}
+    assert list(rows) == ["raw apsw", "holdfast async", "holdfast async uvloop"]
+    for label, row in rows.items():
+        assert label in result.stdout
+        assert row["failed"] is None
+        assert row["lowest"] <= row["ops_per_second"] <= row["highest"]
+        assert row["per_operation"]["cpu_us"] > 0
+    assert scenario["baseline"] == "raw apsw"
+    assert rows["raw apsw"]["ratio"] == 1.0
+    # What is known by hand holds the counters to account: a commit each against one for ten.
+    raw, ours = (rows[label]["per_operation"] for label in ("raw apsw", "holdfast async"))
+    assert (raw["syncs"], raw["statements"], raw["transactions"]) == (1.0, 1.0, 1.0)
+    assert 0 < ours["syncs"] < 1
+    assert 0 < ours["transactions"] < 1
+
+
+def test_unknown_scenario_is_refused() -> None:
+    result = run_bench("--only", "no-such-scenario")
+    assert result.returncode == 2
+    assert "--list" in result.stderr
+
+
+def outcome(mine: float, theirs: float) -> Outcome:
+    work = Work("set")
+    rows = {
+        label: Row(Contender(label, "unused", work), timed=[{"ops": rate, "seconds": 1.0}])
+        for label, rate in (("holdfast blocking", mine), ("holdfast async", mine))
+    }
+    rows["raw apsw"] = Row(
+        Contender("raw apsw", "unused", work), timed=[{"ops": theirs, "seconds": 1.0}]
+    )
+    contenders = tuple(row.contender for row in rows.values())
+    return Outcome(Scenario("set-1", "set", "sqlite", contenders, "raw apsw"), rows)
+
+
+def test_goal_is_met_from_its_ratio_on() -> None:
+    assert [verdict.met for verdict in judge(outcome(80.0, 100.0))] == [True, True]
+    assert [verdict.met for verdict in judge(outcome(79.0, 100.0))] == [False, False]
+
+
+def test_goal_without_figures_is_neither_met_nor_missed() -> None:
+    without = outcome(80.0, 100.0)
+    without.rows["raw apsw"].timed.clear()
+    assert [verdict.met for verdict in judge(without)] == [None, None]
+
+
+def test_count_goal_is_met_up_to_its_number() -> None:
+    goal = Goal("budget", "sqlite", "async, 1 caller", "syncs", 1.02)
+    assert Verdict(goal, 1.02).met is True
+    assert Verdict(goal, 1.03).met is False

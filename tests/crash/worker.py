@@ -1,0 +1,213 @@
+"""The processes of the kill tests: a zygote that forks writers and checkers.
+
+The zygote has imported everything and opened nothing, so a fork costs milliseconds and
+inherits no store. It takes one JSON order per line; all its children write to the one pipe
+that is its standard output, a line at a time, so the reader sees them in their order:
+
+    begin ROLE K          the writer starts write number K of a role
+    ack ROLE K            the store acknowledged it
+    wrong ROLE K ANSWER   the store answered something else than the role expects
+    retry ROLE K CODE     the store failed; the same write follows under the same op_id
+    dead STATUS           the child is gone, and everything it wrote is above this line
+
+A role is one caller with cells of its own, so the state after its Kth write is known.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import psycopg
+
+import holdfast
+import holdfast.backends.postgres.backend
+import holdfast.backends.sqlite.backend
+
+ROLES = ["set", "cas", "many", "toggle"] * 3
+PARTS = ("a", "b", "c")
+RETRY_SECS = 0.02
+
+
+def cells_of(role: int) -> list[str]:
+    kind = ROLES[role]
+    return [f"{kind}{role}.{part}" for part in PARTS] if kind == "many" else [f"{kind}{role}"]
+
+
+def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
+    """The Kth write of a role: the call, its arguments and the right answer."""
+    names = cells_of(role)
+    match ROLES[role]:
+        case "set":
+            return "set", (names[0], k), k
+        case "cas":
+            return "cas", (names[0], k - 1 or None, k), k
+        case "many":
+            return "set_many", (dict.fromkeys(names, k),), dict.fromkeys(names, k)
+        case _ if k % 2:
+            return "init", (names[0], k), (k + 1) // 2
+        case _:
+            return "delete", (names[0],), True
+
+
+def progress_of(role: int, store: holdfast.Store) -> int:
+    """How many writes of a role the store holds; raises when they are not whole and in order."""
+    kind = ROLES[role]
+    counts = []
+    for name in cells_of(role):
+        history = [(cell.version, cell.value) for cell in store.cells.getv(name)]
+        newest = history[0][0] if history else 0
+        step = 2 if kind == "toggle" else 1
+        wanted = [(version, step * version - step + 1) for version in range(newest, 0, -1)]
+        assert history == wanted, f"{name}: history {history}, wanted {wanted}"
+        current = store.cells.get_versioned(name)
+        deleted = current is None and newest > 0
+        assert not deleted or kind == "toggle", f"{name} is gone"
+        if current is not None:
+            assert (current.version, current.value) == history[0], f"{name}: {current}"
+        counts.append(step * newest - (kind == "toggle" and newest > 0 and not deleted))
+    assert len(set(counts)) == 1, f"half of a set_many: {dict(zip(PARTS, counts, strict=True))}"
+    return counts[0]
+
+
+def say(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+class Script:
+    """What one role says and does, one write after another, in either colour."""
+
+    def __init__(self, role: int, done: int, *, run: str, ack_first: bool) -> None:
+        self.role = role
+        self.k = done
+        self._run = run
+        self._ack_first = ack_first
+
+    def __iter__(self) -> Iterator[tuple[str, tuple[Any, ...], uuid.UUID]]:
+        while True:
+            self.k += 1
+            call, args, self._wanted = write_of(self.role, self.k)
+            op_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{self._run}/{self.role}/{self.k}")
+            say("begin", self.role, self.k)
+            if self._ack_first:
+                say("ack", self.role, self.k)
+            yield call, args, op_id
+
+    def heard(self, answer: object) -> None:
+        if answer != self._wanted:
+            say("wrong", self.role, self.k, json.dumps(answer))
+        elif not self._ack_first:
+            say("ack", self.role, self.k)
+
+    def failed(self, error: holdfast.StoreError) -> None:
+        say("retry", self.role, self.k, error.code)
+
+
+def write(url: str, done: list[int], *, run: str, colour: str, ack_first: bool) -> None:
+    """Write without end, every role as a thread or a task of its own."""
+    scripts = [Script(role, n, run=run, ack_first=ack_first) for role, n in enumerate(done)]
+    if colour == "async":
+        asyncio.run(write_async(url, scripts))
+        return
+    with holdfast.open(url) as store:
+
+        def work(script: Script) -> None:
+            for call, args, op_id in script:
+                while True:
+                    try:
+                        script.heard(getattr(store.cells, call)(*args, op_id=op_id))
+                        break
+                    except holdfast.StoreError as error:
+                        script.failed(error)
+                        time.sleep(RETRY_SECS)
+
+        threads = [threading.Thread(target=work, args=(script,)) for script in scripts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+async def write_async(url: str, scripts: list[Script]) -> None:
+    async with holdfast.open_async(url) as store:
+
+        async def work(script: Script) -> None:
+            for call, args, op_id in script:
+                while True:
+                    try:
+                        script.heard(await getattr(store.cells, call)(*args, op_id=op_id))
+                        break
+                    except holdfast.StoreError as error:
+                        script.failed(error)
+                        await asyncio.sleep(RETRY_SECS)
+
+        await asyncio.gather(*map(work, scripts))
+
+
+HEADS = """
+    SELECT count(*)
+    FROM {prefix}cells AS head
+    LEFT JOIN {prefix}cell_versions AS newest ON newest.commit_id = head.commit_id
+    WHERE newest.name IS NULL
+       OR newest.name <> head.name
+       OR newest.version <> head.version
+       OR (newest.value IS NULL) <> (CAST(head.deleted AS INTEGER) = 1)
+       OR EXISTS (SELECT 1 FROM {prefix}cell_versions AS v
+                  WHERE v.name = head.name AND v.commit_id > head.commit_id)
+"""
+
+
+def check(url: str) -> None:
+    """Say what a store that was just opened holds, after looking below its surface."""
+    if url.startswith("postgresql"):
+        with psycopg.connect(url.split("?", maxsplit=1)[0], autocommit=True) as connection:
+            # A killed client's backends finish what they were doing: wait until they are gone.
+            while connection.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            ).fetchone():
+                time.sleep(0.001)
+    with holdfast.open(url) as store:
+        done = [progress_of(role, store) for role in range(len(ROLES))]
+    if url.startswith("postgresql"):
+        with psycopg.connect(url.split("?", maxsplit=1)[0], autocommit=True) as connection:
+            torn = connection.execute(HEADS.format(prefix="holdfast.").encode()).fetchone()
+    else:
+        sqlite = apsw.Connection(url.removeprefix("sqlite:///").split("?")[0])
+        verdict = sqlite.execute("PRAGMA integrity_check").fetchall()
+        assert verdict == [("ok",)], verdict
+        torn = sqlite.execute(HEADS.format(prefix="holdfast_")).fetchone()
+        sqlite.close()
+    assert torn == (0,), f"{torn} cells whose head is not their newest version"
+    say("done", json.dumps(done))
+
+
+def main() -> None:
+    """Serve orders: {"write": {…}} until {"kill": …} comes, or {"check": {…}} to its end."""
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            try:
+                if "write" in order:
+                    write(**order["write"])
+                else:
+                    check(**order["check"])
+            except BaseException as error:  # noqa: BLE001  the parent reports it
+                say("failed", json.dumps(f"{type(error).__name__}: {error}"))
+            os._exit(0)
+        if "write" in order:
+            sys.stdin.readline()
+            os.kill(child, signal.SIGKILL)
+        say("dead", os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""PostgreSQL that keeps a write waiting: for a lock, too long, or until nobody waits any more."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from holdfast import AsyncStore, Timeout
+from holdfast.testing.proxy import FaultProxy
+from holdfast.testing.world import Colour
+
+OpenStore: TypeAlias = Callable[..., AsyncStore]
+SOON = 60.0
+
+
+class Observer:
+    """What the server itself says, and a hand on its locks."""
+
+    def __init__(self, database: str, namespace: str) -> None:
+        self._database = database
+        self._namespace = namespace
+        self._connection = psycopg.connect(database, autocommit=True)
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Nobody else can write the cell meanwhile."""
+        query = "SELECT FROM holdfast.cells WHERE namespace = %s AND name = %s FOR UPDATE"
+        with psycopg.connect(self._database) as holder:
+            assert holder.execute(query, [self._namespace, name]).fetchone() is not None
+            yield
+
+    def wait_for_waiters(self, count: int) -> None:
+        query = """
+            SELECT count(*) FROM pg_stat_activity
+            WHERE wait_event_type = 'Lock' AND datname = current_database()
+        """
+        self._wait(lambda: self._connection.execute(query).fetchone() == (count,))
+
+    def store_processes(self) -> list[int]:
+        """The server processes that work for open stores."""
+        query = """
+            SELECT pid FROM pg_stat_activity
+            WHERE application_name = 'holdfast' AND datname = current_database()
+        """
+        return [pid for (pid,) in self._connection.execute(query).fetchall()]
+
+    def wait_until_gone(self, pid: int) -> None:
+        self._wait(lambda: pid not in self.store_processes())
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SOON
+        while not condition():
+            assert time.monotonic() < deadline, "the server never came to that state"
+            self._connection.execute("SELECT pg_sleep(0.02)")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def observer(database: str, namespace: str) -> Iterator[Observer]:
+    observer = Observer(database, namespace)
+    yield observer
+    observer.close()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"lock_timeout": 0.3}, {"lock_timeout": 20, "statement_timeout": 0.3}], ids=str
+)
+def test_locked_cell_times_out_alone_and_works_again(
+    colour: Colour,
+    open_store: OpenStore,
+    database: str,
+    observer: Observer,
+    settings: dict[str, float],
+) -> None:
+    store = open_store(database, **settings)
+    colour.run(store.cells.set_many({"free": 1, "locked": 1}))
+    names = ("free", "fresh", "locked")
+    with observer.locked("locked"):
+        calls = [store.cells.set(name, 2) for name in names]
+        outcomes = dict(zip(names, colour.run(colour.together(calls)), strict=True))
+    error = outcomes.pop("locked")
+    assert isinstance(error, Timeout)
+    assert error.retryable
+    assert not error.outcome_unknown
+    assert outcomes == {"free": 2, "fresh": 1}
+    assert colour.run(store.cells.set("locked", 3)) == 2
+
+
+def test_lock_timeout_of_a_repeat_leaves_the_outcome_unknown(
+    colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str, observer: Observer
+) -> None:
+    store = open_store(proxy.through(database), lock_timeout=2)
+    colour.run(store.cells.set("contended", 1))
+    op_id = uuid4()
+    errors: list[BaseException] = []
+    may_release = threading.Event()
+
+    def write() -> None:
+        try:
+            colour.run(store.cells.set("contended", 2, op_id=op_id))
+        except Timeout as error:
+            errors.append(error)
+
+    def hold_next() -> None:
+        with observer.locked("contended"):
+            may_release.wait(SOON)
+
+    caller, holder = threading.Thread(target=write), threading.Thread(target=hold_next)
+    with observer.locked("contended"):
+        # The queue for the row: the write, then the next holder; the write's repeat comes last.
+        proxy.cut_before_reply(b"contended")
+        caller.start()
+        observer.wait_for_waiters(1)
+        holder.start()
+        observer.wait_for_waiters(2)
+    caller.join(SOON)
+    may_release.set()
+    holder.join(SOON)
+    (error,) = errors
+    assert proxy.counts.cuts == 1
+    assert colour.run(store.cells.get("contended")) == 2, "the first try was committed"
+    assert isinstance(error, Timeout)
+    assert error.outcome_unknown
+    assert colour.run(store.cells.set("contended", 2, op_id=op_id)) == 2
+
+
+@pytest.mark.parametrize("op_id", [None, uuid4()], ids=["store's id", "own id"])
+def test_request_that_the_server_runs_after_its_repeat_has_no_second_effect(
+    colour: Colour, proxy: FaultProxy, observer: Observer, store: AsyncStore, op_id: UUID | None
+) -> None:
+    # A stalled server process finds the request in its socket long after the connection broke.
+    colour.run(store.cells.set("one", 1))
+    before = proxy.counts.to_server
+    # A request of the same kind, so that it has the same length.
+    colour.run(store.cells.set("two", 1, op_id=uuid4() if op_id else None))
+    request_bytes = proxy.counts.to_server - before
+    (stalled,) = observer.store_processes()
+    os.kill(stalled, signal.SIGSTOP)
+    try:
+        proxy.cut_after(to_server=request_bytes)
+        assert colour.run(store.cells.set("six", 1, op_id=op_id)) == 1
+        assert proxy.counts.cuts == 1
+    finally:
+        os.kill(stalled, signal.SIGCONT)
+    observer.wait_until_gone(stalled)
+    assert [cell.version for cell in colour.run(store.cells.getv("six"))] == [1]
+
+
+@pytest.fixture
+def store(open_store: OpenStore, proxy: FaultProxy, database: str) -> AsyncStore:
+    return open_store(proxy.through(database))

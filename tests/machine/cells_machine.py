@@ -1,0 +1,162 @@
+"""A machine of random programs: writes, reads, a moved clock, stores that come and go.
+
+`at` says which of the open stores and which of the two namespaces a step works on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.machine import strategies as draw
+from tests.machine.lockstep import COLOURS, Bench, Call, Lockstep
+
+LOOK_EVERY = 5
+
+places = st.sampled_from([0, 0, 1, 2, 2, 3])
+colours = st.sampled_from(sorted(COLOURS))
+# How far from the live version a cas is; None: it expects an absent cell.
+guesses = st.sampled_from([None, 0, 0, 0, -1, 1])
+changes = st.tuples(
+    st.sampled_from(["set", "init", "cas", "delete"]),
+    draw.names,
+    draw.values,
+    guesses,
+    draw.op_ids,
+)
+
+
+class CellsMachine(RuleBasedStateMachine):
+    """One random program, run on a store and on the model."""
+
+    pair: Lockstep
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self.bench = bench
+        self.steps = 0
+
+    @initialize(colour=colours, keep=st.sampled_from([None, None, 1, 2]))
+    def open_first(self, colour: str, keep: int | None) -> None:
+        self.pair = Lockstep(self.bench, colour, keep)
+
+    @invariant()
+    def everything_is_alike(self) -> None:
+        self.steps += 1
+        self.bench.counts["steps"] += 1
+        if self.steps % LOOK_EVERY == 0:
+            self.pair.look(self.steps)
+
+    def teardown(self) -> None:
+        if self.steps:
+            for opened in self.pair.stores:
+                self.pair.close(opened)
+
+    # Writes
+
+    @rule(at=places, name=draw.names, value=draw.values, op_id=draw.op_ids)
+    def set(self, at: int, name: str, value: object, op_id: UUID | None) -> None:
+        self.both(at, "set", name, value, op_id=op_id)
+
+    @rule(at=places, name=draw.any_names, value=draw.any_values)
+    def set_anything(self, at: int, name: str, value: object) -> None:
+        self.both(at, "set", name, value)
+        self.both(at, "get", name)
+
+    @rule(at=places, name=draw.names, value=draw.values, op_id=draw.op_ids)
+    def init(self, at: int, name: str, value: object, op_id: UUID | None) -> None:
+        self.both(at, "init", name, value, op_id=op_id)
+
+    @rule(at=places, name=draw.names, value=draw.values, guess=guesses, op_id=draw.op_ids)
+    def cas(self, at: int, name: str, value: object, guess: int | None, op_id: UUID | None) -> None:
+        self.both(at, "cas", name, self.expected(at, name, guess), value, op_id=op_id)
+
+    @rule(at=places, name=draw.names, op_id=draw.op_ids)
+    def delete(self, at: int, name: str, op_id: UUID | None) -> None:
+        self.both(at, "delete", name, op_id=op_id)
+
+    @rule(
+        at=places,
+        values=st.dictionaries(draw.names, draw.values, max_size=4),
+        op_id=draw.op_ids,
+    )
+    def set_many(self, at: int, values: dict[str, object], op_id: UUID | None) -> None:
+        self.both(at, "set_many", values, op_id=op_id)
+
+    @rule(at=places, burst=st.lists(changes, min_size=2, max_size=5))
+    def burst(self, at: int, burst: list[tuple[str, str, object, int | None, UUID | None]]) -> None:
+        calls = []
+        for method, name, value, guess, op_id in burst:
+            args: tuple[object, ...] = (name, value)
+            if method == "delete":
+                args = (name,)
+            elif method == "cas":
+                args = (name, self.expected(at, name, guess), value)
+            calls.append(Call(method, args, {"op_id": op_id}))
+        self.pair.burst(at, calls)
+
+    # Reads
+
+    @rule(at=places, name=draw.names, default=draw.values)
+    def get(self, at: int, name: str, default: object) -> None:
+        self.both(at, "get", name, default)
+        self.both(at, "get_versioned", name)
+
+    @rule(at=places, name=draw.names, limit=draw.limits)
+    def getv(self, at: int, name: str, limit: int | None) -> None:
+        self.both(at, "getv", name, limit)
+
+    @rule(at=places, prefix=draw.prefixes, after=draw.starts, limit=draw.limits)
+    def list(self, at: int, prefix: str, after: str | None, limit: int | None) -> None:
+        self.both(at, "list", prefix, after=after, limit=limit)
+
+    @rule(at=places, name=draw.names, back=st.integers(-1, 8))
+    def get_at_the_end_of_an_hour(self, at: int, name: str, back: int) -> None:
+        self.pair.get_at_hour(at, name, self.pair.model.now - back)
+
+    @rule(at=places, name=draw.names, which=st.integers(0, 3), earlier=st.sampled_from([0, 0, 1]))
+    def get_at_the_moment_of_a_write(self, at: int, name: str, which: int, earlier: int) -> None:
+        self.pair.get_at_write(at, name, which, earlier)
+
+    # What surrounds them
+
+    @rule(hours=st.integers(-3, 5))
+    def move_clock(self, hours: int) -> None:
+        self.pair.move_clock(hours)
+
+    @rule(at=places, call=draw.illegal_calls)
+    def refuse(self, at: int, call: tuple[str, tuple[object, ...]]) -> None:
+        method, args = call
+        self.both(at, method, *args)
+
+    @precondition(lambda self: self.may_open)
+    @rule(colour=colours)
+    def reopen(self, colour: str) -> None:
+        self.pair.close(self.pair.stores.pop(0))
+        self.pair.open(colour)
+        self.bench.counts["reopened"] += 1
+
+    @precondition(lambda self: self.may_open and len(self.pair.stores) == 1)
+    @rule(colour=colours)
+    def open_second(self, colour: str) -> None:
+        self.pair.open(colour)
+        self.bench.counts["second store"] += 1
+
+    @precondition(lambda self: self.may_open)
+    @rule(at=places, keep=st.integers(1, 2))
+    def prune(self, at: int, keep: int) -> None:
+        self.pair.prune(at, keep)
+
+    @property
+    def may_open(self) -> bool:
+        """Not at every step: to open a store takes as long as twenty of them."""
+        return self.steps % 4 == 0 and self.pair.shared
+
+    def expected(self, at: int, name: str, guess: int | None) -> int | None:
+        return None if guess is None else max(1, self.pair.live_version(at, name) + guess)
+
+    def both(self, at: int, method: str, *args: Any, **options: Any) -> None:  # noqa: ANN401
+        self.pair.both(at, Call(method, args, options))

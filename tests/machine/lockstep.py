@@ -1,0 +1,212 @@
+"""A real store and the model, driven in lockstep: every answer of the two is compared.
+
+The model counts time in hours. The store's clock is moved by whole hours, and an example
+lasts far less than one, so the hour of every instant is known although microseconds are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from holdfast import AsyncStore, Capability, Cell, InvalidArgument, StoreConfig
+from holdfast.config import History
+from holdfast.testing.cells_model import ModelCells, ModelStore, Refused, Written
+from holdfast.testing.world import BlockingColour, Colour, LoopColour, move_clock
+
+HOUR = 3_600_000_000
+COLOURS: dict[str, Callable[[], Colour]] = {"blocking": BlockingColour, "asyncio": LoopColour}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Bench(NamedTuple):
+    """What all examples on one engine share."""
+
+    url: Callable[[], str]
+    """Where the next example takes place: not always a new database, so namespaces are."""
+
+    counts: Counter[str]
+    cells: Callable[[AsyncStore, str], Any] = lambda store, name: store.namespace(name).cells
+    """The cells of a namespace; a planted fault gets in here."""
+
+
+class Opened(NamedTuple):
+    """An open store and how its coroutines are run."""
+
+    colour: Colour
+    store: AsyncStore
+
+
+class Call(NamedTuple):
+    """A method of cells and its arguments."""
+
+    method: str
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def on(self, cells: object) -> Any:  # noqa: ANN401 - the store's answer or the model's
+        return getattr(cells, self.method)(*self.args, **self.options)
+
+
+class Lockstep:
+    """One example: a model, and one or two stores open on the same database."""
+
+    def __init__(self, bench: Bench, colour: str, keep: int | None) -> None:
+        self.counts = bench.counts
+        self.counts["examples"] += 1
+        self.model = ModelStore(keep)
+        self.stores: list[Opened] = []
+        self._bench = bench
+        self._url = bench.url()
+        self._history: History = "all" if keep is None else keep
+        number = self.counts["examples"]
+        self._namespaces = [f"n{number}", f"n{number}%"]
+        self._commit_ids: dict[int, int] = {}
+        self._together: dict[int, int] = {}
+        self.open(colour)
+        first = self.stores[0]
+        now = first.colour.run(first.store.now())
+        # A minute of room, should this machine's clock be set back a little meanwhile.
+        self._start = (now - _EPOCH) // timedelta(microseconds=1) - HOUR // 60
+
+    def open(self, colour: str) -> None:
+        """One more store on the database."""
+        self.stores.append(self._open(colour, StoreConfig(history=self._history)))
+        self.counts[colour] += 1
+
+    def close(self, opened: Opened) -> None:
+        opened.colour.run(opened.store.close())
+        opened.colour.close()
+
+    @property
+    def shared(self) -> bool:
+        """True where others can open the store as well."""
+        return Capability.SHARED in self.stores[0].store.capabilities
+
+    def live_version(self, at: int, name: str) -> int:
+        cell = self.model.namespace(self._place(at)[1]).get_versioned(name)
+        return cell.version if cell else 0
+
+    def move_clock(self, hours: int) -> None:
+        opened = self.stores[-1]
+        opened.colour.run(move_clock(opened.store, hours * HOUR / 1_000_000))
+        self.model.now += hours
+        self.counts["clock moved"] += 1
+
+    def both(self, at: int, call: Call) -> None:
+        opened, real, model = self._cells(at)
+        try:
+            expected = call.on(model)
+        except Refused:
+            expected = Refused
+        try:
+            found = opened.colour.run(call.on(real))
+        except InvalidArgument:
+            found = Refused
+        assert self._seen(found) == self._seen(expected)
+        self.counts[call.method] += 1
+        if expected is Refused:
+            self.counts["refused"] += 1
+        elif call.method == "cas":
+            self.counts["cas lost" if expected is None else "cas won"] += 1
+
+    def burst(self, at: int, calls: list[Call]) -> None:
+        """Writes that are queued at once: under asyncio they share a batch, in this order."""
+        opened, real, model = self._cells(at)
+        first = self.model.commits + 1
+        expected = [call.on(model) for call in calls]
+        # Within one commit an engine may number the cells in any order.
+        self._together |= dict.fromkeys(range(first, self.model.commits + 1), first)
+        found = opened.colour.run(_in_order(opened.colour, [call.on(real) for call in calls]))
+        assert found == expected
+        self.counts["burst"] += 1
+
+    def get_at_hour(self, at: int, name: str, hour: int) -> None:
+        """What was current at the end of the hour."""
+        opened, real, model = self._cells(at)
+        found = opened.colour.run(real.get_at(name, self._start + (hour + 1) * HOUR - 1))
+        assert self._seen(found) == self._seen(model.get_at(name, hour))
+        self.counts["get_at"] += 1
+
+    def get_at_write(self, at: int, name: str, which: int, earlier: int) -> None:
+        """What was current at the very moment of one of the writes, or just before."""
+        opened, real, model = self._cells(at)
+        history = opened.colour.run(real.getv(name))
+        if not history:
+            return
+        when = history[which % len(history)].updated_at - earlier
+        newest = next((cell for cell in history if cell.updated_at <= when), None)
+        found = opened.colour.run(real.get_at(name, _EPOCH + timedelta(microseconds=when)))
+        if found is None and newest is not None:
+            # Nobody is told when exactly it was deleted, only that it was.
+            assert model.deleted_after(name, newest.version)
+        else:
+            assert found == newest
+        self.counts["get_at"] += 1
+
+    def prune(self, at: int, keep: int) -> None:
+        """Let a store that keeps less throw away the history of a namespace."""
+        keeper = self._open("blocking", StoreConfig(history=keep))
+        namespace = self._place(at)[1]
+        gone = keeper.colour.run(self._bench.cells(keeper.store, namespace).prune())
+        self.close(keeper)
+        assert gone == self.model.namespace(namespace).prune(keep)
+        self.counts["prune"] += 1
+        self.counts["pruned versions"] += gone
+
+    def look(self, at: int) -> None:
+        """Compare all names and all histories, and the order of all commits."""
+        for place in (at, at ^ 1):
+            opened, real, model = self._cells(place)
+            assert opened.colour.run(real.list()) == model.list()
+            names = model.every_name()
+            pending = [real.getv(name) for name in names]
+            histories = opened.colour.run(_in_order(opened.colour, pending))
+            for name, found in zip(names, histories, strict=True):
+                self._compare_history(name, found, model.getv(name))
+        commits = [commit for _, commit in sorted(self._commit_ids.items())]
+        assert commits == sorted(commits), "commit ids do not rise with the writes"
+        self.counts["looks"] += 1
+
+    def _compare_history(self, name: str, found: list[Cell], expected: list[Written]) -> None:
+        assert self._seen(found) == self._seen(expected), name
+        ids = [cell.commit_id for cell in found]
+        assert ids == sorted(set(ids), reverse=True), name
+        for commit_id, entry in zip(ids, expected, strict=True):
+            commit = self._together.get(entry.commit, entry.commit)
+            assert self._commit_ids.setdefault(commit_id, commit) == commit
+
+    def _seen(self, answer: object) -> object:
+        """The answer in a form that is equal only for equal values of equal types."""
+        if type(answer) is list:
+            return [self._seen(item) for item in answer]
+        if isinstance(answer, Cell):
+            return repr(answer.value), answer.version, (answer.updated_at - self._start) // HOUR
+        if isinstance(answer, Written):
+            return repr(answer.value), answer.version, answer.updated_at
+        return repr(answer)
+
+    def _cells(self, at: int) -> tuple[Opened, Any, ModelCells]:
+        opened, namespace = self._place(at)
+        real = self._bench.cells(opened.store, namespace)
+        return opened, real, self.model.namespace(namespace)
+
+    def _place(self, at: int) -> tuple[Opened, str]:
+        return self.stores[at // 2 % len(self.stores)], self._namespaces[at % 2]
+
+    def _open(self, kind: str, config: StoreConfig) -> Opened:
+        colour = COLOURS[kind]()
+        return Opened(colour, colour.run(colour.open(self._url, "default", config)))
+
+
+async def _in_order(colour: Colour, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of calls that begin in this order, together where there is a loop."""
+    if not isinstance(colour, LoopColour):
+        return [await call for call in calls]
+    outcomes = await colour.together(calls)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes

@@ -1,0 +1,64 @@
+"""What the processes of a race do; each function is a task of `holdfast.testing.fleet`."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import holdfast
+
+
+def increment(gate: Callable[[], None], *, url: str, name: str, times: int, cas: bool) -> int:
+    """Add one, `times` times, and return how often another process was faster.
+
+    Without `cas` it reads and sets: the control, which loses additions.
+    """
+    beaten = 0
+    with holdfast.open(url) as store:
+        gate()
+        for _ in range(times):
+            while True:
+                cell = store.cells.get_versioned(name)
+                assert cell is not None
+                if not cas:
+                    store.cells.set(name, cell.value + 1)
+                    break
+                if store.cells.cas(name, cell.version, cell.value + 1) is not None:
+                    break
+                beaten += 1
+    return beaten
+
+
+def create(
+    gate: Callable[[], None], *, url: str, racer: int, threads: int, rounds: int
+) -> list[list[str]]:
+    """Who of this process won each round: all threads of all processes create the same cell."""
+    start = threading.Barrier(threads + 1)
+    with holdfast.open(url) as store, ThreadPoolExecutor(threads) as pool:
+
+        def race(name: str, me: str) -> str | None:
+            start.wait()
+            version = store.cells.cas(name, None, me)
+            assert version in {None, 1}
+            return me if version else None
+
+        won = []
+        for round_ in range(rounds):
+            racers = [
+                pool.submit(race, f"round{round_}", f"{racer}.{thread}")
+                for thread in range(threads)
+            ]
+            gate()
+            start.wait()
+            answers = [one.result() for one in racers]
+            won.append([me for me in answers if me is not None])
+    return won
+
+
+def open_first(gate: Callable[[], None], *, urls: list[str], racer: int) -> list[int]:
+    """Open databases that do not exist yet, together with others, and write to each."""
+    versions = []
+    for url in urls:
+        gate()
+        with holdfast.open(url) as store:
+            versions.append(store.cells.set(f"racer{racer}", racer))
+    return versions
