@@ -8,7 +8,11 @@ FROM unnest(:namespaces::text[], :names::text[]) WITH ORDINALITY AS i (namespace
 LEFT JOIN LATERAL (
     SELECT v.value, v.version, v.updated_at, v.commit_id
     FROM hf.cells AS c
-    JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
+    JOIN hf.cell_versions AS v
+      ON v.namespace = c.namespace
+      AND v.branch_id = c.branch_id
+      AND v.name = c.name
+      AND v.commit_id = c.commit_id
     WHERE c.namespace = i.namespace
       AND c.branch_id = 0
       AND c.name = i.name
@@ -17,12 +21,19 @@ LEFT JOIN LATERAL (
 ) AS f ON true
 ORDER BY i.item
 
+-- name: write_cell
+SELECT applied, version
+FROM hf.write_cell(
+    :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
+    :look_up::boolean, :versions::bigint, :age_us::bigint
+)
+
 -- name: write_cells
 -- Answers are matched to items by their place in the batch.
 SELECT applied, version
 FROM hf.write_cells(
     :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
-    :op_ids::uuid[], :look_up::boolean[], :versions::bigint, :age_us::bigint
+    :op_ids::uuid[], :look_up::boolean, :versions::bigint, :age_us::bigint
 )
 ORDER BY item
 

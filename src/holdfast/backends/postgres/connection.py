@@ -78,12 +78,13 @@ class BlockingConnection:
 
     def __init__(self, raw: _Blocking, where: str) -> None:
         self._raw = raw
+        self._cursor = raw.cursor(binary=True)  # one for all: nothing is ever left half read
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See PgConnection."""
         try:
-            return self._raw.execute(query, params, binary=True).fetchall()
+            return self._cursor.execute(query, params).fetchall()
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
@@ -110,13 +111,14 @@ class AsyncConnection:
 
     def __init__(self, raw: _Async, where: str) -> None:
         self._raw = raw
+        self._cursor = raw.cursor(binary=True)
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See PgConnection."""
         try:
-            cursor = await self._raw.execute(query, params, binary=True)
-            return await cursor.fetchall()
+            await self._cursor.execute(query, params)
+            return await self._cursor.fetchall()
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
@@ -158,7 +160,8 @@ class _Async(psycopg.AsyncConnection[Any]):
 
 
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    return not raw.closed and raw.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    # A closed connection's status is UNKNOWN.
+    return raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
@@ -168,6 +171,9 @@ def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
         "lock_timeout": round(seconds(config.lock_timeout) * 1000),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
         "synchronous_commit": "on" if config.durability == "always" else "off",
+        # Our queries have one good plan each. Left alone, the server plans those that take
+        # arrays anew for every call, which took longer than running them.
+        "plan_cache_mode": "force_generic_plan",
     }
     given = psycopg.conninfo.conninfo_to_dict(url)
     options = [str(given["options"])] if given.get("options") else []

@@ -39,9 +39,10 @@ CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text,
     BEGIN ATOMIC
  WITH gone AS (
           DELETE FROM holdfast.cell_versions
-           WHERE (cell_versions.commit_id IN ( SELECT v.commit_id
+           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT v.place
                     FROM (holdfast.cells c
-                      CROSS JOIN LATERAL ( SELECT o.commit_id,
+                      CROSS JOIN LATERAL ( SELECT o.ctid AS place,
+                             o.commit_id,
                              o.version
                             FROM holdfast.cell_versions o
                            WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name))
@@ -49,110 +50,122 @@ CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text,
                           LIMIT trim_cells.p_slice) v)
                    WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = 0) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND ((v.version <= (c.version - trim_cells.p_versions)) OR (EXISTS ( SELECT 1
                             FROM holdfast.cell_versions n
-                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id) AND (n.updated_at <= trim_cells.p_cutoff))))))))
+                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id) AND (n.updated_at <= trim_cells.p_cutoff)))))))))
            RETURNING 1 AS "?column?"
          )
   SELECT count(*) AS count
     FROM gone;
 END;
 
-CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean[], p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, applied boolean, version bigint)
+CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_versions bigint, p_age_us bigint, OUT applied boolean, OUT version bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_now bigint := holdfast.now_us();
-    v_locked text;
-    v_write record;
     v_found boolean;
     v_counter bigint;
     v_deleted boolean;
     v_updated_at bigint;
     v_live bigint;
     v_commit bigint;
+    v_now bigint;
+BEGIN
+    -- Shared among writers. A fork will take it exclusively: only then are all commit ids
+    -- below its own committed. Hence before nextval(). The seed is the branch.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0));
+    LOOP
+        SELECT c.version, c.deleted, c.updated_at
+        INTO v_counter, v_deleted, v_updated_at
+        FROM holdfast.cells AS c
+        WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
+        FOR NO KEY UPDATE;
+        v_found := FOUND;
+        IF NOT v_found THEN
+            v_counter := 0;
+            v_deleted := true;
+            v_updated_at := 0;
+        END IF;
+        v_live := CASE WHEN v_deleted THEN 0 ELSE v_counter END;
+
+IF p_look_up THEN
+            SELECT v.version INTO version
+            FROM holdfast.cell_versions AS v
+            WHERE v.op_id = p_op_id
+              AND v.namespace = p_namespace
+              AND v.branch_id = 0
+              AND v.name = p_name;
+            IF FOUND THEN
+                applied := true;
+                RETURN;
+            END IF;
+        END IF;
+
+applied := (p_expected = -1 OR p_expected = v_live)
+            AND (p_value IS NOT NULL OR v_live > 0);
+        IF NOT applied THEN
+            version := v_live;
+            RETURN;
+        END IF;
+
+version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
+        v_commit := nextval('holdfast.commit_ids');
+        v_now := holdfast.now_us();
+        v_updated_at := greatest(v_now, v_updated_at);
+        IF v_found THEN
+            UPDATE holdfast.cells AS c
+            SET version = write_cell.version,
+                commit_id = v_commit,
+                updated_at = v_updated_at,
+                deleted = p_value IS NULL
+            WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
+        ELSE
+            INSERT INTO holdfast.cells
+                (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+            VALUES (
+                p_namespace, 0, p_name, write_cell.version,
+                v_commit, v_updated_at, p_value IS NULL
+            )
+            ON CONFLICT DO NOTHING;
+            -- Somebody created it since we looked: look again.
+            CONTINUE WHEN NOT FOUND;
+        END IF;
+        INSERT INTO holdfast.cell_versions
+            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+        VALUES (
+            v_commit, p_namespace, 0, p_name, write_cell.version,
+            v_updated_at, p_op_id, p_value
+        );
+        IF p_versions IS NOT NULL THEN
+            PERFORM holdfast.trim_cells(
+                p_namespace, p_name, p_name, 4, p_versions,
+                CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
+            );
+        END IF;
+        RETURN;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean, p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, applied boolean, version bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_write record;
 BEGIN
     FOR v_write IN
-        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.look_up, i.item
-        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids, p_look_up)
-            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, look_up, item)
+        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.item
+        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids)
+            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, item)
         ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
     LOOP
         item := v_write.item;
-        IF v_write.namespace IS DISTINCT FROM v_locked THEN
-            -- Shared among writers. A fork will take it exclusively: only then are all commit
-            -- ids below its own committed. Hence before nextval(). The seed is the branch.
-            PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_write.namespace, 0));
-            v_locked := v_write.namespace;
-        END IF;
-        LOOP
-            SELECT c.version, c.deleted, c.updated_at
-            INTO v_counter, v_deleted, v_updated_at
-            FROM holdfast.cells AS c
-            WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name
-            FOR NO KEY UPDATE;
-            v_found := FOUND;
-            IF NOT v_found THEN
-                v_counter := 0;
-                v_deleted := true;
-                v_updated_at := 0;
-            END IF;
-            v_live := CASE WHEN v_deleted THEN 0 ELSE v_counter END;
-
-IF v_write.look_up THEN
-                SELECT v.version INTO version
-                FROM holdfast.cell_versions AS v
-                WHERE v.op_id = v_write.op_id
-                  AND v.namespace = v_write.namespace
-                  AND v.branch_id = 0
-                  AND v.name = v_write.name;
-                IF FOUND THEN
-                    applied := true;
-                    EXIT;
-                END IF;
-            END IF;
-
-applied := (v_write.expected = -1 OR v_write.expected = v_live)
-                AND (v_write.value IS NOT NULL OR v_live > 0);
-            IF NOT applied THEN
-                version := v_live;
-                EXIT;
-            END IF;
-
-version := CASE WHEN v_write.value IS NULL THEN v_counter ELSE v_counter + 1 END;
-            v_commit := nextval('holdfast.commit_ids');
-            v_updated_at := greatest(v_now, v_updated_at);
-            IF v_found THEN
-                UPDATE holdfast.cells AS c
-                SET version = write_cells.version,
-                    commit_id = v_commit,
-                    updated_at = v_updated_at,
-                    deleted = v_write.value IS NULL
-                WHERE c.namespace = v_write.namespace AND c.branch_id = 0 AND c.name = v_write.name;
-            ELSE
-                INSERT INTO holdfast.cells
-                    (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-                VALUES (
-                    v_write.namespace, 0, v_write.name, write_cells.version,
-                    v_commit, v_updated_at, v_write.value IS NULL
-                )
-                ON CONFLICT DO NOTHING;
-                -- Somebody created it since we looked: look again.
-                CONTINUE WHEN NOT FOUND;
-            END IF;
-            INSERT INTO holdfast.cell_versions
-                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-            VALUES (
-                v_commit, v_write.namespace, 0, v_write.name, write_cells.version,
-                v_updated_at, v_write.op_id, v_write.value
-            );
-            IF p_versions IS NOT NULL THEN
-                PERFORM holdfast.trim_cells(
-                    v_write.namespace, v_write.name, v_write.name, 4, p_versions,
-                    CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
-                );
-            END IF;
-            EXIT;
-        END LOOP;
+        SELECT w.applied, w.version
+        INTO applied, version
+        FROM holdfast.write_cell(
+            v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
+            p_look_up, p_versions, p_age_us
+        ) AS w;
         RETURN NEXT;
     END LOOP;
 END
@@ -194,7 +207,7 @@ ALTER TABLE ONLY holdfast.branches
     ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast.cell_versions
-    ADD CONSTRAINT cell_versions_pkey PRIMARY KEY (commit_id);
+    ADD CONSTRAINT cell_versions_pkey PRIMARY KEY (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
 
 ALTER TABLE ONLY holdfast.cells
     ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
@@ -208,7 +221,5 @@ ALTER TABLE ONLY holdfast.store_state
 CREATE UNIQUE INDEX branches_by_name ON holdfast.branches USING btree (namespace, name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX branches_by_parent ON holdfast.branches USING btree (namespace, parent_id, fork_commit);
-
-CREATE INDEX cell_versions_by_cell ON holdfast.cell_versions USING btree (namespace, branch_id, name, commit_id) INCLUDE (updated_at);
 
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);

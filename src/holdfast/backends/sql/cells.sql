@@ -6,15 +6,6 @@
 --
 -- Lock order: cells by (namespace, branch_id, name).
 
--- name: get_cell
-SELECT v.value, v.version, v.updated_at, v.commit_id
-FROM hf.cells AS c
-JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
-WHERE c.namespace = :namespace
-  AND c.branch_id = 0
-  AND c.name = :name
-  AND NOT c.deleted
-
 -- name: get_cell_at
 -- updated_at rises with commit_id within a cell, and the index covers it.
 SELECT value, version, updated_at, commit_id

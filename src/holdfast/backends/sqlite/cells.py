@@ -31,7 +31,7 @@ class SqliteCells(SqlCells):
         trim = TrimCells(retention)
         super().__init__(db, SQLITE, CellBatches(write=WriteCells(trim), trim=trim))
         self._sqlite = db
-        self._get = self._queries["get_cell"]
+        self._get = _OWN["get_cell"]
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""

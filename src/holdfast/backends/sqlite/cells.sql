@@ -1,4 +1,13 @@
--- The writing half of cells on SQLite. No row locks: BEGIN IMMEDIATE holds the one writer.
+-- Cells on SQLite. No row locks: BEGIN IMMEDIATE holds the one writer.
+
+-- name: get_cell
+SELECT v.value, v.version, v.updated_at, v.commit_id
+FROM hf.cells AS c
+JOIN hf.cell_versions AS v ON v.commit_id = c.commit_id
+WHERE c.namespace = :namespace
+  AND c.branch_id = 0
+  AND c.name = :name
+  AND NOT c.deleted
 
 -- name: begin_commit
 -- Once per batch: the clock's offset, and the last commit id that was given out.
