@@ -34,7 +34,7 @@ COLOURS: dict[str, Callable[[], Colour]] = {
     "asyncio": LoopColour,
     "uvloop": lambda: LoopColour(uvloop.new_event_loop),
 }
-_LACKS = pytest.StashKey[dict[str, frozenset[Capability]]]()
+_LACKS = "holdfast lacks"
 
 Spec = TypeVar("Spec", bound=Callable[..., Any])
 
@@ -53,7 +53,8 @@ def needs(*capabilities: Capability) -> Callable[[Spec], Spec]:
 def world(request: pytest.FixtureRequest, engine: Engine) -> Iterator[World]:
     """A fresh store on the engine, in one colour."""
     missing = frozenset(Capability) - engine.capabilities
-    request.config.stash.setdefault(_LACKS, {})[engine.name] = missing
+    lacks = "; ".join(sorted(capability.value for capability in missing)) or "nothing"
+    request.node.user_properties.append((_LACKS, f"{engine.name} lacks {lacks}"))
     wanted: frozenset[Capability] = getattr(request.function, "needs", frozenset()) & missing
     if wanted:
         names = ", ".join(sorted(capability.name for capability in wanted))
@@ -74,10 +75,25 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say what each engine lacks: nothing is passed over in silence."""
-    for name, missing in sorted(config.stash.get(_LACKS, {}).items()):
-        lacks = "; ".join(sorted(capability.value for capability in missing)) or "nothing"
-        terminalreporter.write_line(f"conformance: {name} lacks {lacks}")
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the summary."""
+    config.pluginmanager.register(_Summary(), "holdfast-summary")
+
+
+class _Summary:
+    """Says at the end what each engine lacks: nothing is passed over in silence.
+
+    Collected from the reports, which also come from the workers of a parallel run.
+    """
+
+    def __init__(self) -> None:
+        self._lines: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember what a spec's engine lacks."""
+        self._lines |= {str(line) for name, line in report.user_properties if name == _LACKS}
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print it, a line per engine."""
+        for line in sorted(self._lines):
+            terminalreporter.write_line(f"conformance: {line}")
