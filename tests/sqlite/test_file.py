@@ -265,6 +265,18 @@ def test_close_from_another_thread_ends_the_checkpointer(tmp_path: Path) -> None
         assert time.monotonic() < deadline, "the checkpoint thread did not end"
 
 
+def test_forgotten_store_is_freed_with_a_warning(tmp_path: Path) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    store = holdfast.open(f"sqlite:///{tmp_path}/x.db")
+    store.cells.set("x", 1)
+    stores = [store]
+    del store
+    with pytest.warns(ResourceWarning, match="unclosed store"):
+        stores.clear()
+    assert {thread.name for thread in threading.enumerate()} == before
+    assert not (tmp_path / "x.db-wal").exists()
+
+
 def test_backup_under_load_is_one_moment(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache") as store:
         store.cells.set_many({f"x{n}": 0 for n in range(200)} | {"pad": "y" * 1_000_000})

@@ -76,6 +76,10 @@ class Limiter(Protocol):
 class Runtime(Protocol):
     """The primitives that differ between blocking code and asyncio."""
 
+    @property
+    def at_home(self) -> bool:
+        """True in the process that opened the store, False in a forked child."""
+
     def check(self) -> None:
         """Raise InvalidState when called from a forked child or another event loop."""
 
@@ -97,6 +101,11 @@ class HomeProcess:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+
+    @property
+    def at_home(self) -> bool:
+        """True in the process that opened the store, False in a forked child."""
+        return os.getpid() == self._pid
 
     def check(self) -> None:
         """Raise InvalidState in a forked child."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -44,7 +45,7 @@ class SqliteDb:
         self._here = runtime.check
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
-        self._closed = False
+        self._closed = True  # until there is something to close
         self._writer = SqliteConnection(path, config)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self._checkpointer: Checkpointer | None = None
@@ -52,6 +53,7 @@ class SqliteDb:
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         self._coalescer = runtime.coalescer(self._flush)
+        self._closed = False
 
     async def start(self) -> None:
         """Switch the file to write-ahead logging and begin to watch its length."""
@@ -115,6 +117,13 @@ class SqliteDb:
         self._closed = True
         await self._coalescer.drain()
         await self.runtime.offload(self._free)
+
+    def __del__(self) -> None:
+        # A forgotten store would keep its thread and its log for as long as the process lives.
+        if not self._closed and self.runtime.at_home:
+            warnings.warn(f"unclosed store on {self.path!r}", ResourceWarning, stacklevel=2)
+            self._closed = True
+            self._free()
 
     def _free(self) -> None:
         if self._thread is not None:
