@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
 import time
@@ -269,10 +270,9 @@ def test_forgotten_store_is_freed_with_a_warning(tmp_path: Path) -> None:
     before = {thread.name for thread in threading.enumerate()}
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db")
     store.cells.set("x", 1)
-    stores = [store]
     del store
     with pytest.warns(ResourceWarning, match="unclosed store"):
-        stores.clear()
+        gc.collect()
     assert {thread.name for thread in threading.enumerate()} == before
     assert not (tmp_path / "x.db-wal").exists()
 
