@@ -29,7 +29,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `durability`: "always" survives power loss, "standard" may lose the last moments to
     it but stays intact, "cache" promises nothing after power loss. None loses anything
-    when only the process dies.
+    when only the process that uses the store dies.
     `history`: "all", the number of newest versions kept of each cell, or a timedelta.
     """
 

@@ -6,6 +6,8 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from holdfast.aio.store import AsyncStore
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState, StoreError
@@ -45,7 +47,9 @@ def open_async(
 
 def migrate(url: str, *, config: StoreConfig | None = None) -> None:
     """Bring the database's schema up to date, for those who open with `migrate=False`."""
-    open(url, config=config).close()
+    target = parse(url, config or StoreConfig())
+    config = msgspec.structs.replace(target.config, migrate=True)
+    run(run(_open_backend(target._replace(config=config), BlockingRuntime())).close())
 
 
 class Opening:

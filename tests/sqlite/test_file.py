@@ -116,9 +116,13 @@ def test_database_newer_than_the_code_is_refused(tmp_path: Path) -> None:
 
 def test_migrate_false_refuses_an_empty_database(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
+    with pytest.raises(holdfast.InvalidState, match=r"does not exist.*holdfast\.migrate"):
+        holdfast.open(url, config=StoreConfig(migrate=False))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "x.db").touch()
     with pytest.raises(holdfast.InvalidState, match=r"0001_cells.*holdfast\.migrate"):
         holdfast.open(url, config=StoreConfig(migrate=False))
-    holdfast.migrate(url)
+    holdfast.migrate(f"{url}?migrate=false")
     with holdfast.open(f"{url}?migrate=false") as store:
         assert store.cells.set("x", 1) == 1
 

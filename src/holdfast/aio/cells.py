@@ -38,6 +38,7 @@ from holdfast.facets.names import check_name, check_prefix, operation_id
 
 _log = logging.getLogger("holdfast.cells")
 _PAGE = 1000
+_PRUNE_PAGE = 100  # cells per transaction, so that others get their turn
 
 # Inside the class, `list` is the method.
 Versions = list[Cell]
@@ -52,6 +53,7 @@ class AsyncCells:
         self._cells = backend.cells
         self._namespace = namespace
         self._config = config
+        self._large = min(config.payload_warn_bytes, config.payload_max_bytes)
 
     async def init(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The cell's version: of the value given here if it did not exist, else of what it has.
@@ -164,7 +166,7 @@ class AsyncCells:
         total = 0
         after: str | None = ""
         while after is not None:
-            gone, after = await self._cells.prune(self._namespace, after=after, limit=_PAGE)
+            gone, after = await self._cells.prune(self._namespace, after=after, limit=_PRUNE_PAGE)
             total += gone
             await self._backend.pause()
         return total
@@ -183,7 +185,7 @@ class AsyncCells:
 
     def _encode(self, name: str, value: object) -> str:
         payload = codec.encode(value)
-        if len(payload) > self._config.payload_warn_bytes:
+        if len(payload) > self._large:
             self._check_size(name, len(payload))
         return payload.decode()
 

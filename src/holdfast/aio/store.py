@@ -19,10 +19,7 @@ from holdfast.facets.names import check_name
 
 
 class AsyncStore:
-    """An open store, or a view of it on another namespace.
-
-    Belongs to the event loop it was opened under. Made by `holdfast.open_async(url)`.
-    """
+    """An open store, or a view of it on another namespace; made by `holdfast.open_async(url)`."""
 
     def __init__(
         self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True

@@ -40,6 +40,7 @@ from holdfast.runtime.blocking import run
 
 _log = logging.getLogger("holdfast.cells")
 _PAGE = 1000
+_PRUNE_PAGE = 100  # cells per transaction, so that others get their turn
 
 # Inside the class, `list` is the method.
 Versions = list[Cell]
@@ -54,6 +55,7 @@ class Cells:
         self._cells = backend.cells
         self._namespace = namespace
         self._config = config
+        self._large = min(config.payload_warn_bytes, config.payload_max_bytes)
 
     def init(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The cell's version: of the value given here if it did not exist, else of what it has.
@@ -166,7 +168,7 @@ class Cells:
         total = 0
         after: str | None = ""
         while after is not None:
-            gone, after = run(self._cells.prune(self._namespace, after=after, limit=_PAGE))
+            gone, after = run(self._cells.prune(self._namespace, after=after, limit=_PRUNE_PAGE))
             total += gone
             run(self._backend.pause())
         return total
@@ -185,7 +187,7 @@ class Cells:
 
     def _encode(self, name: str, value: object) -> str:
         payload = codec.encode(value)
-        if len(payload) > self._config.payload_warn_bytes:
+        if len(payload) > self._large:
             self._check_size(name, len(payload))
         return payload.decode()
 

@@ -21,10 +21,7 @@ from holdfast.sync.cells import Cells
 
 
 class Store:
-    """An open store, or a view of it on another namespace.
-
-    Belongs to the event loop it was opened under. Made by `holdfast.open(url)`.
-    """
+    """An open store, or a view of it on another namespace; made by `holdfast.open(url)`."""
 
     def __init__(
         self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True

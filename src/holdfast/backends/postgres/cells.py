@@ -13,7 +13,7 @@ from holdfast.codec import INT64_MAX
 from holdfast.errors import Unavailable
 from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, StoredCell
 
-_PRUNE_SLICE = 1000
+_PRUNE_SLICE = 100
 _UNCERTAIN = CellOutcome(applied=False, version=-1)
 
 

@@ -59,17 +59,21 @@ class Connector:
                 "password are written as %XX"
             ) from None
 
-    async def connect(self) -> PgConnection:
-        """A new connection, or the reason why there is none."""
+    async def connect(self, *, patient: bool = False) -> PgConnection:
+        """A new connection, or the reason why there is none.
+
+        A patient one waits for its answers as long as they take: for migrations.
+        """
+        answer_timeout = None if patient else self._answer_timeout
         try:
             if self._blocking:
                 blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
-                blocking.answer_timeout = self._answer_timeout
+                blocking.answer_timeout = answer_timeout
                 return BlockingConnection(blocking, self.where)
             connection = await _Async.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as exc:
             raise translate_connect(exc, self.where) from exc
-        connection.answer_timeout = self._answer_timeout
+        connection.answer_timeout = answer_timeout
         return AsyncConnection(connection, self.where)
 
 

@@ -51,8 +51,8 @@ class PostgresDb:
             raise StoreClosed(f"the store on {self._pool.where} is closed")
 
     async def close(self) -> None:
-        """Finish the queues, then free everything."""
-        if self._closed:
+        """Finish the queues, then free everything; in a forked child, leave the parent's alone."""
+        if self._closed or not self.runtime.at_home:
             return
         self._closed = True
         for coalescer in list(self._coalescers.values()):

@@ -6,15 +6,15 @@ from holdfast.backends.postgres.connection import Connector, PgConnection
 from holdfast.backends.sql.migrate import load_migrations, pending, refuse_pending
 from holdfast.backends.sql.queries import Dialect
 
-# Other processes wait here while one migrates; longer than any usual lock_timeout.
-_LOCK_WAIT = "SET LOCAL lock_timeout = '120s'"
+# A migration takes the time it takes, and the other processes wait for it.
+_PATIENCE = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
 
 
 async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowed: bool) -> None:
     """Bring the schema to its newest version, or refuse what cannot be."""
     known = load_migrations(__package__)
     where = f"{connector.where}, schema {schema!r}"
-    connection = await connector.connect()
+    connection = await connector.connect(patient=True)
     try:
         steps = pending(known, await _applied(connection, schema), where=where)
         if not steps:
@@ -22,7 +22,7 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
         if not allowed:
             refuse_pending(steps, where=where)
         await connection.run("BEGIN")
-        await connection.run(_LOCK_WAIT)
+        await connection.run(_PATIENCE)
         await connection.run(
             f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', 0))"
         )

@@ -15,7 +15,7 @@ from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.migrate import migrate
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument, Unauthorized
+from holdfast.errors import InvalidArgument, InvalidState, Unauthorized
 from holdfast.facets.backend import Backend, Capability, Progress
 from holdfast.facets.cells import Retention
 from holdfast.runtime import Runtime
@@ -35,7 +35,7 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
         path = str(Path(folder.name) / "memory.db")
         config = msgspec.structs.replace(config, durability="cache")
     if config.vfs is None:
-        _create(path)
+        _create(path, allowed=config.migrate)
     db = SqliteDb(path, config, runtime)
     backend = SqliteBackend(db, folder)
     try:
@@ -89,13 +89,18 @@ class SqliteBackend:
             self._folder.cleanup()
 
 
-def _create(path: str) -> None:
+def _create(path: str, *, allowed: bool) -> None:
     """Make the file before SQLite does, so that nobody else can read it, not for a moment."""
     file = Path(path)
     if file.is_dir():
         raise InvalidArgument(f"SQLite {path!r}: is a folder, not a file")
     if not file.parent.is_dir():
         raise InvalidArgument(f"SQLite {path!r}: the folder {str(file.parent)!r} does not exist")
+    if not allowed and not file.exists():
+        raise InvalidState(
+            f"SQLite {path!r}: does not exist; open it once with migrate=True, "
+            "or run holdfast.migrate(url)"
+        )
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:

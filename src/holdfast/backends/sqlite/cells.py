@@ -21,7 +21,7 @@ from holdfast.facets.cells import (
 
 _OWN = load(__package__, "cells.sql", SQLITE)
 _WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
-_PRUNE_SLICE = 1000
+_PRUNE_SLICE = 100
 
 
 class SqliteCells(SqlCells):

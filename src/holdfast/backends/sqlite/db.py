@@ -111,8 +111,8 @@ class SqliteDb:
             raise StoreClosed(f"the store on {self.path!r} is closed")
 
     async def close(self) -> None:
-        """Finish the queue, then free everything."""
-        if self._closed:
+        """Finish the queue, then free everything; in a forked child, leave the parent's alone."""
+        if self._closed or not self.runtime.at_home:
             return
         self._closed = True
         await self._coalescer.drain()

@@ -244,7 +244,7 @@ async def test_payload_above_the_limit_is_refused_with_a_hint(world: World) -> N
 
 
 async def test_payload_limit_is_a_setting(world: World) -> None:
-    store = await world.open_fresh(StoreConfig(payload_max_bytes=100, payload_warn_bytes=50))
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=100))
     await store.cells.set("x", "y" * 98)
     with pytest.raises(holdfast.InvalidArgument, match="at most 100"):
         await store.cells.set("x", "y" * 99)
@@ -321,6 +321,7 @@ async def test_use_after_fork_raises(world: World) -> None:
     pid = os.fork()
     if pid == 0:
         refused = 0
+        await store.close()  # does nothing here: the connections are the parent's
         for call in (store.cells.get("x"), store.cells.set("x", 2), store.ping()):
             try:
                 await call
