@@ -7,8 +7,9 @@
  *     slot 1   nanoseconds of CPU spent spinning (to be taken off the CPU time)
  *
  * BENCH_COUNTERS names that file. BENCH_SYNC_US, when set, replaces the real call by a wait of
- * that many microseconds. The wait spins: a sleep of 250 us overshoots by a fifth and more, and
- * not by the same amount for each contender.
+ * that many microseconds. It sleeps, as a thread that waits for a disk does, and spins only to
+ * the deadline: a sleep alone overshoots, and not by the same amount for each contender, while
+ * spinning alone takes a core from the others and keeps the thread hot that waits.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,6 +19,8 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+#define SPIN_NS 80000
 
 enum { SYNCS, SPUN_NS, SLOTS };
 
@@ -60,8 +63,10 @@ static int sync_file(int fd, const char *name) {
     if (fcntl(fd, F_GETFD) == -1)
         return -1;
     int64_t spent = now_ns(CLOCK_THREAD_CPUTIME_ID);
-    int64_t begin = now_ns(CLOCK_MONOTONIC);
-    while (now_ns(CLOCK_MONOTONIC) - begin < fixed_ns)
+    int64_t end = now_ns(CLOCK_MONOTONIC) + fixed_ns, wake = end - SPIN_NS;
+    struct timespec until = {wake / 1000000000, wake % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    while (now_ns(CLOCK_MONOTONIC) < end)
         ;
     count(SPUN_NS, (uint64_t)(now_ns(CLOCK_THREAD_CPUTIME_ID) - spent));
     return 0;

@@ -7,7 +7,6 @@ which is zero unless a test moved it. This module only converts.
 
 from __future__ import annotations
 
-import math
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +15,7 @@ from holdfast.errors import InvalidArgument
 MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FAR = 2**63 - 1  # what every engine's integers reach
 
 Duration = int | float | timedelta
 """Seconds, or a timedelta."""
@@ -34,7 +34,7 @@ def to_datetime(us: int) -> datetime:
 def to_us(when: datetime | int) -> int:
     """The instant in microseconds; a naive datetime is refused."""
     if isinstance(when, datetime):
-        if when.tzinfo is None:
+        if when.utcoffset() is None:
             raise InvalidArgument(f"instant {when.isoformat()}: needs a time zone, such as UTC")
         # Integer division, not timestamp(): a float would lose the last microseconds.
         return (when - _EPOCH) // _MICROSECOND
@@ -42,17 +42,27 @@ def to_us(when: datetime | int) -> int:
         raise InvalidArgument(
             f"instant: wanted an aware datetime or microseconds as int, found {type(when).__name__}"
         )
-    return when
+    return max(-_FAR, min(when, _FAR))
 
 
 def duration_us(duration: Duration, *, name: str) -> int:
     """The duration in microseconds; `name` is the parameter that an error mentions."""
     if isinstance(duration, timedelta):
-        return duration // _MICROSECOND
+        return _fitting(duration // _MICROSECOND, name)
     if isinstance(duration, bool) or not isinstance(duration, int | float):
         raise InvalidArgument(
             f"{name}: wanted seconds or a timedelta, found {type(duration).__name__}"
         )
-    if not math.isfinite(duration):
-        raise InvalidArgument(f"{name}: wanted a finite number of seconds, found {duration}")
-    return round(duration * MICROSECONDS)
+    try:
+        us = round(duration * MICROSECONDS)
+    except (OverflowError, ValueError):
+        raise InvalidArgument(
+            f"{name}: wanted a finite number of seconds, found {duration}"
+        ) from None
+    return _fitting(us, name)
+
+
+def _fitting(us: int, name: str) -> int:
+    if abs(us) >= 2**63:
+        raise InvalidArgument(f"{name}: longer than the 292,000 years that 64 bits can tell")
+    return us

@@ -51,7 +51,7 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
     """The value that was encoded."""
     try:
         value = _decode(payload)
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Serialization(f"stored value is not valid JSON: {exc}") from exc
     tagged = _TAG_MARK in payload if type(payload) is str else _TAG_MARK.encode() in payload
     return _restore(value) if tagged else value
@@ -76,7 +76,7 @@ def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per ty
     if kind is list or kind is tuple:
         return [_plain(item, f"{at}[]") for item in value]  # type: ignore[attr-defined]
     if kind is bytes or kind is bytearray or kind is memoryview:
-        return {_TAG: base64.b64encode(value).decode()}  # type: ignore[arg-type]
+        return {_TAG: base64.b64encode(bytes(value)).decode()}  # type: ignore[call-overload]
     return _plain(_builtin(value, at), at)
 
 
@@ -107,7 +107,10 @@ def _builtin(value: object, at: str) -> object:
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
     if is_model:
-        return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        try:
+            return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        except TypeError as exc:
+            raise InvalidArgument(f"{at}: {type(value).__name__}: {exc}") from exc
     for base, plain in _SUBCLASSES:
         if isinstance(value, base):
             return plain(value)

@@ -21,7 +21,7 @@ Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
 MIB = 1024 * 1024
-_SCHEMA = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +63,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             if duration_us(getattr(self, name), name=name) <= 0:
                 raise InvalidArgument(f"{name}: must be above zero, found {getattr(self, name)!r}")
         if isinstance(self.history, timedelta):
-            _positive("history", self.history // timedelta(microseconds=1))
+            _positive("history", duration_us(self.history, name="history"))
         elif self.history != "all":
             _positive("history", self.history)
-        if not _SCHEMA.match(self.schema):
+        if not isinstance(self.schema, str) or not _SCHEMA.fullmatch(self.schema):
             raise InvalidArgument(
                 f"schema {self.schema!r}: wanted lower-case letters, digits and _, at most 63"
             )
@@ -85,5 +85,5 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**63:
         raise InvalidArgument(f"{name}: wanted a whole number above zero, found {value!r}")

@@ -94,8 +94,8 @@ async def _open_backend(target: Target, runtime: Runtime) -> Backend:
         return await open_backend(target.address, target.config, runtime)
     try:
         from holdfast.backends.postgres.backend import open_backend as open_postgres
-    except ModuleNotFoundError as exc:
+    except ImportError as exc:  # also when psycopg is there, but finds no libpq
         raise InvalidState(
-            f"PostgreSQL needs the module {exc.name!r}: pip install 'holdfast[postgres]'"
+            f"PostgreSQL needs psycopg ({exc}): pip install 'holdfast[postgres]'"
         ) from exc
     return await open_postgres(target.address, target.config, runtime)

@@ -8,12 +8,14 @@ Parameters that StoreConfig knows are ours; on PostgreSQL the rest is libpq's.
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
+from holdfast.clock import duration_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 
@@ -40,7 +42,10 @@ def parse(url: str, config: StoreConfig) -> Target:
         raise InvalidArgument(f"store URL: wanted text, found {type(url).__name__}")
     scheme, separator, rest = url.partition("://")
     engine = _ENGINES.get(scheme.lower())
-    if not separator or engine is None:
+    if not separator:
+        # Not shown: what lost its slashes may hold a password all the same.
+        raise InvalidArgument(f"store URL: no :// in it; wanted something like {_SHOWN}")
+    if engine is None:
         raise InvalidArgument(f"store URL {_shown(url)}: wanted something like {_SHOWN}")
     if engine == "sqlite":
         path, _, query = rest.partition("?")
@@ -60,7 +65,8 @@ def parse(url: str, config: StoreConfig) -> Target:
             "password are written as %XX"
         ) from None
     query = urlencode(foreign, quote_via=quote)
-    address = urlunsplit(parts._replace(scheme="postgresql", query=query))
+    # Not urlunsplit: it drops the // of a URL without a host, which libpq then cannot read.
+    address = f"postgresql://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
     return Target(engine, address, _merged(config, settings))
 
 
@@ -69,7 +75,7 @@ def without_password(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     # The last @ ends the credentials, also when an unescaped / or ? stands in the password.
     credentials, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}{credentials.partition(':')[0]}{at}{place.partition('?')[0]}"
+    return f"{scheme}{separator}{re.split('[:/?]', credentials)[0]}{at}{place.partition('?')[0]}"
 
 
 def _shown(url: str) -> str:
@@ -81,12 +87,12 @@ def _sqlite_path(url: str, rest: str) -> str:
         return MEMORY
     if not rest.startswith("/"):
         raise InvalidArgument(
-            f"store URL {url!r}: three slashes for a relative path (sqlite:///app.db), "
+            f"store URL {_shown(url)}: three slashes for a relative path (sqlite:///app.db), "
             "four for an absolute one (sqlite:////var/lib/app.db)"
         )
     path = unquote(rest[1:])
     if not path or path.endswith("/"):
-        raise InvalidArgument(f"store URL {url!r}: names no file")
+        raise InvalidArgument(f"store URL {_shown(url)}: names no file")
     if "\0" in path:
         raise InvalidArgument("store URL: the path holds a NUL")
     return path
@@ -112,7 +118,7 @@ def _merged(config: StoreConfig, settings: dict[str, str]) -> StoreConfig:
 def _value(name: str, text: str) -> Any:  # noqa: ANN401 - the field's own type
     """The setting's value; `history` takes "all", a count, or seconds such as "3600s"."""
     if name == "history" and text.endswith("s"):
-        return timedelta(seconds=_number(name, text[:-1]))
+        return timedelta(microseconds=duration_us(_number(name, text[:-1]), name=name))
     if name == "history" and text == "all":
         return text
     default = StoreConfig.__struct_defaults__[StoreConfig.__struct_fields__.index(name)]

@@ -20,6 +20,8 @@ places = st.sampled_from([0, 0, 1, 2, 2, 3])
 colours = st.sampled_from(sorted(COLOURS))
 # How far from the live version a cas is; None: it expects an absent cell.
 guesses = st.sampled_from([None, 0, 0, 0, -1, 1])
+# Hours that pass before a write; some clocks are set back.
+moves = st.sampled_from([0, 0, 1, 4, -2])
 changes = st.tuples(
     st.sampled_from(["set", "init", "cas", "delete"]),
     draw.names,
@@ -57,8 +59,10 @@ class CellsMachine(RuleBasedStateMachine):
 
     # Writes
 
-    @rule(at=places, name=draw.names, value=draw.values, op_id=draw.op_ids)
-    def set(self, at: int, name: str, value: object, op_id: UUID | None) -> None:
+    @rule(at=places, name=draw.names, value=draw.values, op_id=draw.op_ids, hours=moves)
+    def set(self, at: int, name: str, value: object, op_id: UUID | None, hours: int) -> None:
+        if hours:
+            self.pair.move_clock(hours)
         self.both(at, "set", name, value, op_id=op_id)
 
     @rule(at=places, name=draw.any_names, value=draw.any_values)
@@ -123,10 +127,6 @@ class CellsMachine(RuleBasedStateMachine):
 
     # What surrounds them
 
-    @rule(hours=st.integers(-3, 5))
-    def move_clock(self, hours: int) -> None:
-        self.pair.move_clock(hours)
-
     @rule(at=places, call=draw.illegal_calls)
     def refuse(self, at: int, call: tuple[str, tuple[object, ...]]) -> None:
         method, args = call
@@ -148,6 +148,8 @@ class CellsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.may_open)
     @rule(at=places, keep=st.integers(1, 2))
     def prune(self, at: int, keep: int) -> None:
+        for value in range(3):  # or there is seldom anything to throw away
+            self.both(at, "set", "a", value)
         self.pair.prune(at, keep)
 
     @property

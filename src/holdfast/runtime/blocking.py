@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from holdfast.errors import InvalidState, StoreClosed
-from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, take_batch
+from holdfast.errors import InvalidState, StoreError, Unavailable
+from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, batch_length
 
 T = TypeVar("T")
 
@@ -53,33 +53,42 @@ class BlockingRuntime(HomeProcess):
 
 
 class ThreadCoalescer:
-    """Leader and followers: one thread flushes, the others' units gather meanwhile."""
+    """Leader and followers: one thread flushes, the others' units gather meanwhile.
+
+    An interrupt (Ctrl-C) can hit a thread between any two lines. Whatever it cut short, the
+    thread still leaves in order: `_leave` may run twice, and does everything once.
+    """
 
     def __init__(self, flush: Flush) -> None:
         self._flush = flush
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: list[Unit] = []
+        self._batch: list[Unit] = []  # what the leader took, until it has left
         self._leader: Unit | None = None
         self._draining = False
 
     async def submit(self, unit: Unit) -> None:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
+        unit.waiter = threading.Lock()
+        unit.waiter.acquire()
         try:
             with self._lock:
                 self._waiting.append(unit)
                 if self._leader is None:
                     self._leader = unit
-                else:
-                    unit.waiter = threading.Lock()
-                    unit.waiter.acquire()
-            if unit.waiter is not None:
+            while self._leader is not unit and not unit.settled:
                 unit.waiter.acquire()
-            if self._leader is unit:
+                with self._lock:  # who woke us has finished leaving
+                    pass
+            if not unit.settled:
                 await self._lead()
         finally:
-            if self._leader is unit or unit in self._waiting:
+            try:
                 self._leave(unit)
+            except BaseException:
+                self._leave(unit)
+                raise
 
     async def drain(self) -> None:
         """Wait until nobody leads and nobody waits."""
@@ -90,43 +99,57 @@ class ThreadCoalescer:
 
     async def _lead(self) -> None:
         with self._lock:
-            batch = take_batch(self._waiting)
+            self._batch = self._waiting[: batch_length(self._waiting)]
+            del self._waiting[: len(self._batch)]
         try:
-            await self._flush(batch)
-        except BaseException as exc:
-            for unit in batch:
-                unit.fail(_aborted(exc, own=unit is self._leader))
+            await self._flush(self._batch)
+        except Exception as defect:
+            for other in self._batch:
+                other.fail(defect)
             raise
-        finally:
-            for unit in batch:
-                if unit is not self._leader:
-                    unit.waiter.release()
 
     def _leave(self, unit: Unit) -> None:
-        """Hand the lead on, also when this thread was interrupted while it waited.
+        """Hand the lead on, also when this thread was interrupted while it led or waited.
 
         A unit whose thread is gone must neither stay in the queue nor keep the lead,
-        or everybody else would wait for ever.
+        or everybody else would wait for ever. The lead passes last: until then a repeat
+        finds everything as it was.
         """
+        if self._leader is not unit and unit.settled:
+            return
         with self._lock:
             if unit in self._waiting:
                 self._waiting.remove(unit)
             if self._leader is not unit:
                 return
-            self._leader = self._waiting[0] if self._waiting else None
-            if self._leader is not None:
-                self._leader.waiter.release()
+            if not all(other.settled for other in self._batch):
+                self._break_off()
+            for other in self._batch:
+                _wake(other)
+            following = self._waiting[0] if self._waiting else None
+            if following is not None:
+                _wake(following)
             elif self._draining:
                 self._idle.notify_all()
+            self._batch = []
+            self._leader = following
+
+    def _break_off(self) -> None:
+        """Tell those of the batch who have no answer that the leader was interrupted."""
+        for other in self._batch:
+            other.fail(_interrupted())
+        # An interrupt between the two lines of `_lead` leaves units in both lists.
+        self._waiting = [other for other in self._waiting if not other.settled]
 
 
-def _aborted(exc: BaseException, *, own: bool) -> BaseException:
-    if own or not isinstance(exc, KeyboardInterrupt | SystemExit | GeneratorExit):
-        return exc
-    return StoreClosed(
-        "the thread that was writing this batch was interrupted",
-        retryable=True,
-        outcome_unknown=True,
+def _wake(unit: Unit) -> None:
+    if unit.waiter.locked():
+        unit.waiter.release()
+
+
+def _interrupted() -> StoreError:
+    return Unavailable(
+        "the thread that was writing this batch was interrupted", outcome_unknown=True
     )
 
 

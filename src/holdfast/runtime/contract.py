@@ -28,6 +28,11 @@ class Unit:
         self.error: BaseException | None = None
         self.waiter: Any = None  # the coalescer's own: a future or a lock
 
+    @property
+    def settled(self) -> bool:
+        """True when there is an outcome."""
+        return self.answers is not None or self.error is not None
+
     def result(self) -> Sequence[Any]:
         """The answers in the order of the items, or the error raised."""
         if self.error is not None:
@@ -45,7 +50,7 @@ class Unit:
 
         Callers that share a batch each get their own copy: a traceback belongs to one raise.
         """
-        if self.answers is None and self.error is None:
+        if not self.settled:
             self.error = error
 
 
@@ -117,17 +122,21 @@ class HomeProcess:
             )
 
 
-def take_batch(waiting: list[Unit]) -> list[Unit]:
-    """Remove and return the units of the next flush, oldest first, within MAX_BATCH_ITEMS."""
+def batch_length(waiting: list[Unit]) -> int:
+    """How many of the units, oldest first, the next flush takes within MAX_BATCH_ITEMS."""
     size = 0
     for count, unit in enumerate(waiting):
         size += len(unit.items)
         if size > MAX_BATCH_ITEMS and count:
-            batch = waiting[:count]
-            del waiting[:count]
-            return batch
-    batch = waiting[:]
-    waiting.clear()
+            return count
+    return len(waiting)
+
+
+def take_batch(waiting: list[Unit]) -> list[Unit]:
+    """Remove and return the units of the next flush."""
+    count = batch_length(waiting)
+    batch = waiting[:count]
+    del waiting[:count]
     return batch
 
 

@@ -1,31 +1,36 @@
 -- Cells on PostgreSQL: one statement per batch; what it runs is in migrations/.
 
 -- name: get_cells
--- LATERAL with a LIMIT is looked up cell by cell. A plain join is the planner's to turn
--- around: on a young table without statistics it read every cell for every call.
-SELECT f.value, f.version, f.updated_at, f.commit_id
+-- LATERAL with a LIMIT is looked up one by one, by the whole key. A plain join is the planner's
+-- to turn around: on a young table without statistics it read every cell for every call, and
+-- every version of the cell.
+SELECT v.value, v.version, v.updated_at, v.commit_id
 FROM unnest(:namespaces::text[], :names::text[]) WITH ORDINALITY AS i (namespace, name, item)
 LEFT JOIN LATERAL (
-    SELECT v.value, v.version, v.updated_at, v.commit_id
-    FROM hf.cells AS c
-    JOIN hf.cell_versions AS v
-      ON v.namespace = c.namespace
-      AND v.branch_id = c.branch_id
-      AND v.name = c.name
-      AND v.commit_id = c.commit_id
-    WHERE c.namespace = i.namespace
-      AND c.branch_id = 0
-      AND c.name = i.name
-      AND NOT c.deleted
+    SELECT h.namespace, h.branch_id, h.name, h.commit_id
+    FROM hf.cells AS h
+    WHERE h.namespace = i.namespace
+      AND h.branch_id = 0
+      AND h.name = i.name
+      AND NOT h.deleted
     LIMIT 1
-) AS f ON true
+) AS c ON true
+LEFT JOIN LATERAL (
+    SELECT o.value, o.version, o.updated_at, o.commit_id
+    FROM hf.cell_versions AS o
+    WHERE o.namespace = c.namespace
+      AND o.branch_id = c.branch_id
+      AND o.name = c.name
+      AND o.commit_id = c.commit_id
+    LIMIT 1
+) AS v ON true
 ORDER BY i.item
 
 -- name: write_cell
 SELECT applied, version
 FROM hf.write_cell(
     :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
-    :look_up::boolean, :versions::bigint, :age_us::bigint
+    :look_up::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
 -- name: write_cells

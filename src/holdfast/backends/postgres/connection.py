@@ -171,8 +171,9 @@ def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool
 def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
     """Session settings go in with the connection itself: no statement, no extra round trip."""
     server = {
-        "statement_timeout": round(seconds(config.statement_timeout) * 1000),
-        "lock_timeout": round(seconds(config.lock_timeout) * 1000),
+        # At least 1: to the server, 0 milliseconds are no limit at all.
+        "statement_timeout": max(1, round(seconds(config.statement_timeout) * 1000)),
+        "lock_timeout": max(1, round(seconds(config.lock_timeout) * 1000)),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
         "synchronous_commit": "on" if config.durability == "always" else "off",
         # Our queries have one good plan each. Left alone, the server plans those that take

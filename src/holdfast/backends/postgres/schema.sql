@@ -57,7 +57,7 @@ CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text,
     FROM gone;
 END;
 
-CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_versions bigint, p_age_us bigint, OUT applied boolean, OUT version bigint) RETURNS record
+CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_versions bigint, p_age_us bigint, p_now bigint, OUT applied boolean, OUT version bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -109,7 +109,7 @@ applied := (p_expected = -1 OR p_expected = v_live)
 
 version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
         v_commit := nextval('holdfast.commit_ids');
-        v_now := holdfast.now_us();
+        v_now := coalesce(p_now, holdfast.now_us());
         v_updated_at := greatest(v_now, v_updated_at);
         IF v_found THEN
             UPDATE holdfast.cells AS c
@@ -151,6 +151,7 @@ CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expe
     AS $$
 #variable_conflict use_column
 DECLARE
+    v_now bigint := holdfast.now_us();  -- once, so that a set_many is one moment in history too
     v_write record;
 BEGIN
     FOR v_write IN
@@ -164,7 +165,7 @@ BEGIN
         INTO applied, version
         FROM holdfast.write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_versions, p_age_us
+            p_look_up, p_versions, p_age_us, v_now
         ) AS w;
         RETURN NEXT;
     END LOOP;

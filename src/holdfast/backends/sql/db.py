@@ -83,11 +83,12 @@ async def settle(
         error, begun = exc, True
     else:
         return
+    lost = begun and _lost(error)  # asked before an older doubt is added
     error.outcome_unknown |= repeat
     doubted = error.outcome_unknown
-    if begun and _lost(error) and may_repeat:
+    if lost and may_repeat:
         await settle(units, attempt, repeat=doubted, may_repeat=False)
-    elif begun and not _lost(error) and len(units) > 1:
+    elif begun and not lost and len(units) > 1:
         for unit in units:
             await settle([unit], attempt, repeat=doubted)
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from queue import SimpleQueue
 
 import apsw
 
@@ -29,7 +30,8 @@ class Checkpointer:
         self._pages = pages
         self._threshold = pages
         self._length = 0
-        self._due = threading.Event()
+        # Not an Event: a Ctrl-C inside its `set` leaves it locked, and the next commit hangs.
+        self._due: SimpleQueue[None] = SimpleQueue()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="holdfast checkpoint", daemon=True)
         self._thread.start()
@@ -41,22 +43,21 @@ class Checkpointer:
     def stop(self) -> None:
         """End the thread and close its connection."""
         self._stopped = True
-        self._due.set()
+        self._due.put(None)
         self._thread.join()
         self._connection.close()
 
     def _committed(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
         self._length = pages
-        if pages >= self._threshold:
-            self._due.set()
+        if pages >= self._threshold and self._due.empty():
+            self._due.put(None)
         return apsw.SQLITE_OK
 
     def _run(self) -> None:
         raw = self._connection.raw
         raw.set_busy_timeout(_RESTART_BUSY_MS)
         while True:
-            self._due.wait()
-            self._due.clear()
+            self._due.get()
             if self._stopped:
                 return
             try:

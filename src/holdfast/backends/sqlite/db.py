@@ -97,8 +97,8 @@ class SqliteDb:
 
     async def exclusively(self, work: Callable[[SqliteConnection], None]) -> None:
         """Run the work in a write transaction of its own; for migrations, before first use."""
-        await self._begin(self.runtime.sleep)
         try:
+            await self._begin(self.runtime.sleep)
             work(self._writer)
             self._writer.run("COMMIT")
         finally:
@@ -149,13 +149,17 @@ class SqliteDb:
         self, units: list[Unit], *, repeat: bool, sleep: Sleep | None = None
     ) -> None:
         """All units in one transaction."""
-        await self._begin(sleep or self.runtime.sleep)
-        with self._readers.kept_out:
-            try:
-                await apply_grouped(units, self._writer, repeat=repeat)
-                self._commit()
-            finally:
-                self._writer.rollback()
+        try:
+            await self._begin(sleep or self.runtime.sleep)
+            with self._readers.kept_out:
+                try:
+                    await apply_grouped(units, self._writer, repeat=repeat)
+                    self._commit()
+                finally:
+                    self._writer.rollback()
+        finally:
+            # An interrupt (Ctrl-C) right after BEGIN must not leave the transaction open.
+            self._writer.rollback()
         for unit in units:
             unit.commit()
 
@@ -168,6 +172,8 @@ class SqliteDb:
             raise
 
     async def _begin(self, sleep: Sleep) -> None:
+        # Nobody else writes now: an open transaction is what an interrupted thread left behind.
+        self._writer.rollback()
         try:
             self._writer.run("BEGIN IMMEDIATE")
         except Timeout:

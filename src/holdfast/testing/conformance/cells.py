@@ -136,6 +136,7 @@ async def test_cas_on_another_version_returns_none_and_changes_nothing(world: Wo
     before = await cells.getv("x")
     assert await cells.cas("x", 1, "c") is None
     assert await cells.cas("x", 3, "c") is None
+    assert await cells.cas("x", 2**70, "c") is None
     assert await cells.getv("x") == before
 
 

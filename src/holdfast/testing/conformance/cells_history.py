@@ -87,6 +87,15 @@ async def test_get_at_finds_what_was_current(world: World) -> None:
 
 
 @needs(Capability.CELLS_HISTORY)
+async def test_get_at_takes_any_instant_however_far(world: World) -> None:
+    await world.store.cells.set("x", 1)
+    assert await world.store.cells.get_at("x", -(10**30)) is None
+    cell = await world.store.cells.get_at("x", 10**30)
+    assert cell is not None
+    assert cell.value == 1
+
+
+@needs(Capability.CELLS_HISTORY)
 async def test_get_at_of_an_unknown_cell_is_none(world: World) -> None:
     assert await world.store.cells.get_at("x", datetime.now(UTC)) is None
 
@@ -108,6 +117,16 @@ async def test_updated_at_never_goes_back(world: World) -> None:
     second = await _version(store, "x")
     assert second.updated_at >= first.updated_at
     assert await store.cells.get_at("x", second.updated_at) == second
+
+
+@needs(Capability.CELLS_HISTORY, Capability.CELLS_ATOMIC)
+async def test_set_many_is_one_moment_in_history(world: World) -> None:
+    names = [f"x{number}" for number in range(20)]
+    await world.store.cells.set_many(dict.fromkeys(names, "v"))
+    (moment,) = {(await _version(world.store, name)).updated_at for name in names}
+    for name in names:
+        assert await world.store.cells.get_at(name, moment - 1) is None
+        assert await world.store.cells.get_at(name, moment) is not None
 
 
 # Retention

@@ -123,6 +123,7 @@ CREATE FUNCTION hf.write_cell(
     p_look_up boolean,   -- the operation may have been done before
     p_versions bigint,   -- retention, NULL when everything is kept
     p_age_us bigint,
+    p_now bigint,        -- the batch's time; NULL for a write alone
     OUT applied boolean,
     OUT version bigint
 )
@@ -177,7 +178,7 @@ BEGIN
 
         version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
         v_commit := nextval('hf.commit_ids');
-        v_now := hf.now_us();
+        v_now := coalesce(p_now, hf.now_us());
         v_updated_at := greatest(v_now, v_updated_at);
         IF v_found THEN
             UPDATE hf.cells AS c
@@ -232,6 +233,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_column
 DECLARE
+    v_now bigint := hf.now_us();  -- once, so that a set_many is one moment in history too
     v_write record;
 BEGIN
     FOR v_write IN
@@ -245,7 +247,7 @@ BEGIN
         INTO applied, version
         FROM hf.write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_versions, p_age_us
+            p_look_up, p_versions, p_age_us, v_now
         ) AS w;
         RETURN NEXT;
     END LOOP;

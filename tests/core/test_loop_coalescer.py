@@ -1,0 +1,176 @@
+"""The asyncio coalescer: what is queued together is flushed together, in order, for everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.aio import LoopCoalescer
+from holdfast.runtime.contract import MAX_BATCH_ITEMS, Unit
+
+Scene = Callable[["Flusher"], Coroutine[Any, Any, None]]
+
+
+class Flusher:
+    """Answers every unit with its items; stops before that while the gate is closed."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.entered = asyncio.Event()
+        self.error: BaseException | None = None
+        self.coalescer = LoopCoalescer(asyncio.get_running_loop(), self.flush)
+
+    async def flush(self, units: list[Unit]) -> None:
+        self.batches.append([unit.items[0] for unit in units])
+        self.entered.set()
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        for unit in units:
+            unit.answers = list(unit.items)
+
+    async def call(self, *items: object) -> list[Any]:
+        unit = Unit(None, items)
+        await self.coalescer.submit(unit)
+        return list(unit.result())
+
+    def start(self, *items: object) -> asyncio.Task[list[Any]]:
+        return asyncio.create_task(self.call(*items))
+
+    async def start_and_stop_inside(self, *items: object) -> asyncio.Task[list[Any]]:
+        """A call whose flush has begun and does not go on."""
+        self.gate.clear()
+        task = self.start(*items)
+        await self.entered.wait()
+        return task
+
+
+def in_a_loop(scene: Scene) -> Callable[[], None]:
+    def test() -> None:
+        async def body() -> None:
+            async with asyncio.timeout(30):
+                await scene(Flusher())
+
+        asyncio.run(body())
+
+    test.__name__ = scene.__name__
+    return test
+
+
+@in_a_loop
+async def test_calls_of_one_turn_are_one_flush_in_order(flusher: Flusher) -> None:
+    assert await asyncio.gather(*(flusher.call(number) for number in range(100))) == [
+        [number] for number in range(100)
+    ]
+    assert flusher.batches == [list(range(100))]
+
+
+@in_a_loop
+async def test_calls_during_a_flush_form_the_next_one(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    others = [flusher.start(number) for number in range(5)]
+    await asyncio.sleep(0)
+    assert flusher.batches == [["first"]]
+    flusher.gate.set()
+    assert await asyncio.gather(first, *others) == [["first"], [0], [1], [2], [3], [4]]
+    assert flusher.batches == [["first"], [0, 1, 2, 3, 4]]
+
+
+@in_a_loop
+async def test_answered_callers_meet_again_in_the_next_flush(flusher: Flusher) -> None:
+    async def busy(number: int) -> None:
+        for _ in range(3):
+            await flusher.call(number)
+
+    await asyncio.gather(*(busy(number) for number in range(10)))
+    assert flusher.batches == [list(range(10))] * 3
+
+
+@in_a_loop
+async def test_flush_takes_so_many_items_and_no_more(flusher: Flusher) -> None:
+    sizes = [MAX_BATCH_ITEMS - 1, 1, 1, MAX_BATCH_ITEMS + 5, MAX_BATCH_ITEMS, 1]
+    calls = [flusher.call(*([number] * size)) for number, size in enumerate(sizes)]
+    answers = await asyncio.gather(*calls)
+    assert [len(answer) for answer in answers] == sizes
+    # A single call may be larger than a flush should be: it goes alone.
+    assert flusher.batches == [[0, 1], [2], [3], [4], [5]]
+
+
+@in_a_loop
+async def test_failing_flush_answers_everybody(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    others = [flusher.start(number) for number in range(3)]
+    await asyncio.sleep(0)
+    flusher.error = RuntimeError("a defect")
+    flusher.gate.set()
+    outcomes = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["a defect"] * 4
+    flusher.error = None
+    assert await flusher.call("next") == ["next"]
+
+
+@in_a_loop
+async def test_cancelled_flush_leaves_nobody_waiting(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    other = flusher.start("other")
+    await asyncio.sleep(0)
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "holdfast flush")
+    task.cancel()
+    outcomes = await asyncio.gather(first, other, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 2
+
+
+@in_a_loop
+async def test_caller_cancelled_while_it_waits_is_not_flushed(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    gone, stays = flusher.start("gone"), flusher.start("stays")
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    flusher.gate.set()
+    assert (await first, await stays) == (["first"], ["stays"])
+    assert flusher.batches == [["first"], ["stays"]]
+
+
+@in_a_loop
+async def test_caller_cancelled_during_its_flush_harms_nobody(flusher: Flusher) -> None:
+    flusher.gate.clear()
+    gone, stays = flusher.start("gone"), flusher.start("stays")
+    await flusher.entered.wait()
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+    flusher.gate.set()
+    assert await stays == ["stays"]
+    assert flusher.batches == [["gone", "stays"]]
+
+
+@in_a_loop
+async def test_drain_waits_for_what_is_in_flight_and_queued(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    second = flusher.start("second")
+    draining = asyncio.create_task(flusher.coalescer.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    flusher.gate.set()
+    await draining
+    assert flusher.batches == [["first"], ["second"]]
+    assert (await first, await second) == (["first"], ["second"])
+
+
+@in_a_loop
+async def test_drain_of_an_idle_coalescer_returns_at_once(flusher: Flusher) -> None:
+    await flusher.coalescer.drain()
+    await flusher.call("x")
+    await flusher.coalescer.drain()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_unit_without_an_outcome_says_so() -> None:
+    with pytest.raises(Exception, match="without an answer"):
+        Unit(None, [1]).result()
