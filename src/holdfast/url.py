@@ -57,7 +57,8 @@ def parse(url: str, config: StoreConfig) -> Target:
     try:
         parts = urlsplit(url)
         settings, foreign = _settings(parts.query)
-        _ = parts.port  # raises ValueError for a bad port
+        if "," not in parts.netloc:  # several hosts are libpq's to check
+            _ = parts.port  # raises ValueError for a bad port
     except ValueError:
         # From None: the parser quotes what it stumbled on, and that may be the password.
         raise InvalidArgument(

@@ -22,10 +22,10 @@ PG = postgres("mine")
         ("'12:30'", "'12:30'", "'12:30'"),
         ("a:b", "a:b", "a:b"),
         ("i := i + 1", "i := i + 1", "i := i + 1"),
-        ("FROM hf.cells", "FROM holdfast_cells", "FROM mine.cells"),
-        ("(hf.now_us())", "(holdfast_now_us())", "(mine.now_us())"),
+        ("FROM hf.cells", "FROM holdfast_cells", 'FROM "mine".cells'),
+        ("(hf.now_us())", "(holdfast_now_us())", '("mine".now_us())'),
         ("half.cells, x_hf.y, hf", "half.cells, x_hf.y, hf", "half.cells, x_hf.y, hf"),
-        ("hf.a JOIN hf.b", "holdfast_a JOIN holdfast_b", "mine.a JOIN mine.b"),
+        ("hf.a JOIN hf.b", "holdfast_a JOIN holdfast_b", '"mine".a JOIN "mine".b'),
     ],
 )
 def test_text_is_spelt_for_each_engine(text: str, sqlite: str, pg: str) -> None:
@@ -35,7 +35,7 @@ def test_text_is_spelt_for_each_engine(text: str, sqlite: str, pg: str) -> None:
 
 def test_scripts_get_their_home_and_keep_their_colons() -> None:
     script = "CREATE TABLE hf.t (a text); SELECT 'x:name'::text, :name"
-    assert PG.place(script) == "CREATE TABLE mine.t (a text); SELECT 'x:name'::text, :name"
+    assert PG.place(script) == "CREATE TABLE \"mine\".t (a text); SELECT 'x:name'::text, :name"
 
 
 FILE = """\
@@ -66,8 +66,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_file_is_taken_apart_by_name(package: str) -> None:
     assert load(package, "some.sql", PG) == {
-        "first": "SELECT a\nFROM mine.t\nWHERE a = %(a)s",
-        "second_2": "DELETE FROM mine.t",
+        "first": 'SELECT a\nFROM "mine".t\nWHERE a = %(a)s',
+        "second_2": 'DELETE FROM "mine".t',
     }
     assert load(package, "some.sql", SQLITE)["first"].endswith("FROM holdfast_t\nWHERE a = :a")
 

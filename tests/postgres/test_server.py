@@ -54,6 +54,20 @@ def test_schema_keeps_stores_apart(database: str) -> None:
     assert tables == (1,)
 
 
+def test_schema_may_be_named_like_a_keyword(database: str) -> None:
+    with holdfast.open(f"{database}?schema=order") as store:
+        assert store.cells.set("x", 1) == 1
+        assert [cell.value for cell in store.cells.getv("x")] == [1]
+    holdfast.open(f"{database}?schema=order").close()
+
+
+def test_several_hosts_are_libpqs_to_choose_from(database: str) -> None:
+    user, _, place = database.removeprefix("postgresql://").partition("@")
+    host, _, name = place.partition("/")
+    with holdfast.open(f"postgresql://{user}@127.0.0.1:1,{host}/{name}?schema=hosts") as store:
+        assert store.cells.set("x", 1) == 1
+
+
 def test_bad_schema_name_is_refused(database: str) -> None:
     with pytest.raises(holdfast.InvalidArgument, match="schema"):
         holdfast.open(f"{database}?schema=Bad-Name")

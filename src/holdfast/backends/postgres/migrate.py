@@ -16,7 +16,7 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
     where = f"{connector.where}, schema {schema!r}"
     connection = await connector.connect(patient=True)
     try:
-        steps = pending(known, await _applied(connection, schema), where=where)
+        steps = pending(known, await _applied(connection, dialect), where=where)
         if not steps:
             return
         if not allowed:
@@ -26,33 +26,35 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
         await connection.run(
             f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', 0))"
         )
-        await _prepare(connection, schema)
+        await _prepare(connection, schema, dialect)
         # Looked at again under the lock: another process may have migrated meanwhile.
-        for step in pending(known, await _applied(connection, schema), where=where):
+        for step in pending(known, await _applied(connection, dialect), where=where):
             await connection.run(dialect.place(step.sql))
             await connection.run(
-                f"INSERT INTO {schema}.migrations (number, name, applied_at) "
-                f"VALUES ({step.number}, '{step.name}', clock_timestamp())"
+                dialect.place("INSERT INTO hf.migrations (number, name, applied_at) ")
+                + f"VALUES ({step.number}, '{step.name}', clock_timestamp())"
             )
         await connection.run("COMMIT")
     finally:
         await connection.close()
 
 
-async def _applied(connection: PgConnection, schema: str) -> set[int]:
-    ((there,),) = await connection.run(f"SELECT to_regclass('{schema}.migrations') IS NOT NULL")
-    if not there:
+async def _applied(connection: PgConnection, dialect: Dialect) -> set[int]:
+    there = dialect.place("SELECT to_regclass('hf.migrations') IS NOT NULL")
+    if await connection.run(there) == [(False,)]:
         return set()
-    rows = await connection.run(f"SELECT number FROM {schema}.migrations")
+    rows = await connection.run(dialect.place("SELECT number FROM hf.migrations"))
     return {number for (number,) in rows}
 
 
-async def _prepare(connection: PgConnection, schema: str) -> None:
+async def _prepare(connection: PgConnection, schema: str, dialect: Dialect) -> None:
     # Asked first: IF NOT EXISTS still wants the right to create, also when it is there.
-    ((there,),) = await connection.run(f"SELECT to_regnamespace('{schema}') IS NOT NULL")
+    ((there,),) = await connection.run(f"SELECT to_regnamespace('\"{schema}\"') IS NOT NULL")
     if not there:
-        await connection.run(f"CREATE SCHEMA {schema}")
+        await connection.run(f'CREATE SCHEMA "{schema}"')
     await connection.run(
-        f"CREATE TABLE IF NOT EXISTS {schema}.migrations ("
-        "number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)"
+        dialect.place(
+            "CREATE TABLE IF NOT EXISTS hf.migrations ("
+            "number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)"
+        )
     )

@@ -76,7 +76,7 @@ BEGIN
     LOOP
         SELECT c.version, c.deleted, c.updated_at
         INTO v_counter, v_deleted, v_updated_at
-        FROM holdfast.cells AS c
+        FROM "holdfast".cells AS c
         WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
         FOR NO KEY UPDATE;
         v_found := FOUND;
@@ -89,7 +89,7 @@ BEGIN
 
 IF p_look_up THEN
             SELECT v.version INTO version
-            FROM holdfast.cell_versions AS v
+            FROM "holdfast".cell_versions AS v
             WHERE v.op_id = p_op_id
               AND v.namespace = p_namespace
               AND v.branch_id = 0
@@ -108,18 +108,18 @@ applied := (p_expected = -1 OR p_expected = v_live)
         END IF;
 
 version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
-        v_commit := nextval('holdfast.commit_ids');
-        v_now := coalesce(p_now, holdfast.now_us());
+        v_commit := nextval('"holdfast".commit_ids');
+        v_now := coalesce(p_now, "holdfast".now_us());
         v_updated_at := greatest(v_now, v_updated_at);
         IF v_found THEN
-            UPDATE holdfast.cells AS c
+            UPDATE "holdfast".cells AS c
             SET version = write_cell.version,
                 commit_id = v_commit,
                 updated_at = v_updated_at,
                 deleted = p_value IS NULL
             WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
         ELSE
-            INSERT INTO holdfast.cells
+            INSERT INTO "holdfast".cells
                 (namespace, branch_id, name, version, commit_id, updated_at, deleted)
             VALUES (
                 p_namespace, 0, p_name, write_cell.version,
@@ -129,14 +129,14 @@ version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
             -- Somebody created it since we looked: look again.
             CONTINUE WHEN NOT FOUND;
         END IF;
-        INSERT INTO holdfast.cell_versions
+        INSERT INTO "holdfast".cell_versions
             (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
         VALUES (
             v_commit, p_namespace, 0, p_name, write_cell.version,
             v_updated_at, p_op_id, p_value
         );
         IF p_versions IS NOT NULL THEN
-            PERFORM holdfast.trim_cells(
+            PERFORM "holdfast".trim_cells(
                 p_namespace, p_name, p_name, 4, p_versions,
                 CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
             );
@@ -151,7 +151,7 @@ CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expe
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_now bigint := holdfast.now_us();  -- once, so that a set_many is one moment in history too
+    v_now bigint := "holdfast".now_us();  -- once, so that a set_many is one moment in history too
     v_write record;
 BEGIN
     FOR v_write IN
@@ -163,7 +163,7 @@ BEGIN
         item := v_write.item;
         SELECT w.applied, w.version
         INTO applied, version
-        FROM holdfast.write_cell(
+        FROM "holdfast".write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
             p_look_up, p_versions, p_age_us, v_now
         ) AS w;

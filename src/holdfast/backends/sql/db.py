@@ -83,12 +83,13 @@ async def settle(
         error, begun = exc, True
     else:
         return
-    lost = begun and _lost(error)  # asked before an older doubt is added
+    # Asked before an older doubt is added.
+    lost, silent = begun and _lost(error), isinstance(error, Timeout) and error.outcome_unknown
     error.outcome_unknown |= repeat
     doubted = error.outcome_unknown
     if lost and may_repeat:
         await settle(units, attempt, repeat=doubted, may_repeat=False)
-    elif begun and not lost and len(units) > 1:
+    elif begun and not lost and not silent and len(units) > 1:
         for unit in units:
             await settle([unit], attempt, repeat=doubted)
     else:
@@ -98,7 +99,7 @@ async def settle(
 def _lost(error: StoreError) -> bool:
     """True when it is the answer that is missing: the connection went, or a commit failed.
 
-    Not after a timeout: waiting as long once more helps nobody.
+    Not after a timeout: waiting as long once more helps nobody, least of all unit by unit.
     """
     if isinstance(error, Timeout):
         return False

@@ -41,7 +41,8 @@ SQLITE = Dialect(home="holdfast_", parameter=":{}")
 
 def postgres(schema: str) -> Dialect:
     """The dialect for tables in that schema."""
-    return Dialect(home=f"{schema}.", parameter="%({})s")
+    # Quoted, because a schema may be named like a keyword.
+    return Dialect(home=f'"{schema}".', parameter="%({})s")
 
 
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
