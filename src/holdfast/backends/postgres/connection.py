@@ -35,6 +35,9 @@ class PgConnection(Protocol):
     async def run(self, sql: str) -> list[Row]:
         """The rows of a statement, or of the last one of a script; no parameters."""
 
+    def be_patient(self) -> None:
+        """Wait for answers as long as they take from now on: for migrations."""
+
     async def close(self) -> None:
         """Free the connection."""
 
@@ -59,21 +62,17 @@ class Connector:
                 "password are written as %XX"
             ) from None
 
-    async def connect(self, *, patient: bool = False) -> PgConnection:
-        """A new connection, or the reason why there is none.
-
-        A patient one waits for its answers as long as they take: for migrations.
-        """
-        answer_timeout = None if patient else self._answer_timeout
+    async def connect(self) -> PgConnection:
+        """A new connection, or the reason why there is none."""
         try:
             if self._blocking:
                 blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
-                blocking.answer_timeout = answer_timeout
+                blocking.answer_timeout = self._answer_timeout
                 return BlockingConnection(blocking, self.where)
             connection = await _Async.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as exc:
             raise translate_connect(exc, self.where) from exc
-        connection.answer_timeout = answer_timeout
+        connection.answer_timeout = self._answer_timeout
         return AsyncConnection(connection, self.where)
 
 
@@ -99,6 +98,10 @@ class BlockingConnection:
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
+
+    def be_patient(self) -> None:
+        """See PgConnection."""
+        self._raw.answer_timeout = None
 
     async def close(self) -> None:
         """See PgConnection."""
@@ -133,6 +136,10 @@ class AsyncConnection:
             return await cursor.fetchall() if cursor.description else []
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
+
+    def be_patient(self) -> None:
+        """See PgConnection."""
+        self._raw.answer_timeout = None
 
     async def close(self) -> None:
         """See PgConnection."""

@@ -14,13 +14,14 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
     """Bring the schema to its newest version, or refuse what cannot be."""
     known = load_migrations(__package__)
     where = f"{connector.where}, schema {schema!r}"
-    connection = await connector.connect(patient=True)
+    connection = await connector.connect()
     try:
         steps = pending(known, await _applied(connection, dialect), where=where)
         if not steps:
             return
         if not allowed:
             refuse_pending(steps, where=where)
+        connection.be_patient()
         await connection.run("BEGIN")
         await connection.run(_PATIENCE)
         await connection.run(
