@@ -72,10 +72,12 @@ class Trial:
     async def _run(self) -> None:
         for calls in SESSIONS:
             store = await self._open()
-            for call in calls:
-                await self._make(store, call)
-            await self._check_disk()
-            await self._close(store)
+            try:
+                for call in calls:
+                    await self._make(store, call)
+                await self._check_disk()
+            finally:
+                await self._close(store)
         await self._check_disk()
 
     async def _open(self) -> holdfast.AsyncStore:
