@@ -51,10 +51,10 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
     """The value that was encoded."""
     try:
         value = _decode(payload)
+        tagged = _TAG_MARK in payload if type(payload) is str else _TAG_MARK.encode() in payload
+        return _restore(value) if tagged else value
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise Serialization(f"stored value is not valid JSON: {exc}") from exc
-    tagged = _TAG_MARK in payload if type(payload) is str else _TAG_MARK.encode() in payload
-    return _restore(value) if tagged else value
+        raise Serialization(f"stored value cannot be decoded: {exc}") from exc
 
 
 def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per type reads best
@@ -83,9 +83,10 @@ def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per ty
 def _plain_dict(value: dict[object, object], at: str) -> dict[str, object]:
     plain: dict[str, object] = {}
     for key, item in value.items():
-        if type(key) is not str:
+        if not isinstance(key, str):
             raise InvalidArgument(f"{at}: key {key!r} is not text; JSON objects have text keys")
-        plain[key] = _plain(item, key)
+        text = key if type(key) is str else str.__str__(key)
+        plain[text] = _plain(item, text)
     if len(plain) == 1:
         (key,) = plain
         if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):

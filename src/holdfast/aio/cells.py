@@ -96,6 +96,7 @@ class AsyncCells:
                 break
             before = page[-1][-1]
             left = None if left is None else left - size
+            await self._backend.pause()
         return versions
 
     async def set(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:

@@ -43,6 +43,11 @@ def prefix_end(prefix: str) -> str:
     return _ABOVE_ALL_NAMES
 
 
+def next_name(after: str | None) -> str:
+    """The smallest legal name above `after`: one bound, which every engine's index can use."""
+    return after + "\x01" if after else ""
+
+
 def operation_id(op_id: UUID | str | None) -> bytes:
     """The operation id's 16 bytes; a new UUIDv7 when the caller gave none."""
     if op_id is None:

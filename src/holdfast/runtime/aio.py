@@ -65,7 +65,7 @@ class LoopCoalescer:
         """Queue the unit and wait for its outcome."""
         unit.waiter = self._loop.create_future()
         self._waiting.append(unit)
-        if self._task is None:
+        if self._task is None or self._task.done():  # an eager task may be done before it is known
             self._task = self._loop.create_task(self._run(), name="holdfast flush")
         await unit.waiter
 

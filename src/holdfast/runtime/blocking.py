@@ -70,6 +70,7 @@ class ThreadCoalescer:
 
     async def submit(self, unit: Unit) -> None:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
+        _room_to_leave()
         unit.waiter = threading.Lock()
         unit.waiter.acquire()
         try:
@@ -103,6 +104,8 @@ class ThreadCoalescer:
             del self._waiting[: len(self._batch)]
         try:
             await self._flush(self._batch)
+        except (RecursionError, MemoryError):
+            raise  # this thread's trouble: the others hear that it was interrupted
         except Exception as defect:
             for other in self._batch:
                 other.fail(defect)
@@ -140,6 +143,12 @@ class ThreadCoalescer:
             other.fail(_interrupted())
         # An interrupt between the two lines of `_lead` leaves units in both lists.
         self._waiting = [other for other in self._waiting if not other.settled]
+
+
+def _room_to_leave(frames: int = 12) -> None:
+    """Raise RecursionError now, while nobody counts on this thread, rather than in `_leave`."""
+    if frames:
+        _room_to_leave(frames - 1)
 
 
 def _wake(unit: Unit) -> None:

@@ -98,6 +98,7 @@ class Cells:
                 break
             before = page[-1][-1]
             left = None if left is None else left - size
+            run(self._backend.pause())
         return versions
 
     def set(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:

@@ -43,7 +43,21 @@ FROM hf.write_cells(
 ORDER BY item
 
 -- name: trim_cells
+-- The cells are locked first, in key order like everywhere: trimming races with writers.
 SELECT hf.trim_cells(
     :namespace, :first, :last, :slice::bigint, :versions::bigint,
     CASE WHEN :age_us::bigint IS NULL THEN -1 ELSE hf.now_us() - :age_us::bigint END
 )
+FROM (
+    SELECT count(*)
+    FROM (
+        SELECT 1
+        FROM hf.cells AS c
+        WHERE c.namespace = :namespace
+          AND c.branch_id = 0
+          AND c.name >= :first
+          AND c.name <= :last
+        ORDER BY c.name
+        FOR NO KEY UPDATE
+    ) AS locked
+) AS all_locked

@@ -183,6 +183,8 @@ def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
         "lock_timeout": max(1, round(seconds(config.lock_timeout) * 1000)),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
         "synchronous_commit": "on" if config.durability == "always" else "off",
+        # What our functions are written for, whatever the database's own default is.
+        "default_transaction_isolation": "read\\ committed",
         # Our queries have one good plan each. Left alone, the server plans those that take
         # arrays anew for every call, which took longer than running them.
         "plan_cache_mode": "force_generic_plan",

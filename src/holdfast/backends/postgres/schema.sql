@@ -36,6 +36,7 @@ WITH (fillfactor='70');
 
 CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint
     LANGUAGE sql
+    SET enable_seqscan TO 'off'
     BEGIN ATOMIC
  WITH gone AS (
           DELETE FROM holdfast.cell_versions
@@ -48,9 +49,11 @@ CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text,
                            WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name))
                            ORDER BY o.commit_id
                           LIMIT trim_cells.p_slice) v)
-                   WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = 0) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND ((v.version <= (c.version - trim_cells.p_versions)) OR (EXISTS ( SELECT 1
+                   WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = 0) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND ((v.version <= (c.version - trim_cells.p_versions)) OR (( SELECT n.updated_at
                             FROM holdfast.cell_versions n
-                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id) AND (n.updated_at <= trim_cells.p_cutoff)))))))))
+                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id))
+                           ORDER BY n.commit_id
+                          LIMIT 1) <= trim_cells.p_cutoff))))))
            RETURNING 1 AS "?column?"
          )
   SELECT count(*) AS count

@@ -13,7 +13,7 @@ from holdfast.backends.sql.db import Batch, Db
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, StoredCell
-from holdfast.facets.names import prefix_end
+from holdfast.facets.names import next_name, prefix_end
 
 
 class CellRange(NamedTuple):
@@ -70,8 +70,7 @@ class SqlCells:
         """See CellsBackend."""
         params = {
             "namespace": namespace,
-            "after": after or "",
-            "first": prefix,
+            "first": max(prefix, next_name(after)),
             "end": prefix_end(prefix),
             "limit": limit,
         }
@@ -81,7 +80,7 @@ class SqlCells:
         self, namespace: str, *, after: str | None, limit: int
     ) -> tuple[int, str | None]:
         """See CellsBackend."""
-        params = {"namespace": namespace, "after": after or "", "limit": limit}
+        params = {"namespace": namespace, "first": next_name(after), "limit": limit}
         rows = await self._db.fetch(self._queries["page_of_names"], params)
         if not rows:
             return 0, None

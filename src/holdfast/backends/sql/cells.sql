@@ -33,7 +33,6 @@ SELECT name
 FROM hf.cells
 WHERE namespace = :namespace
   AND branch_id = 0
-  AND name > :after
   AND name >= :first
   AND name < :end
   AND NOT deleted
@@ -46,6 +45,6 @@ SELECT name
 FROM hf.cells
 WHERE namespace = :namespace
   AND branch_id = 0
-  AND name > :after
+  AND name >= :first
 ORDER BY name
 LIMIT :limit

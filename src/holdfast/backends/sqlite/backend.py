@@ -31,13 +31,13 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
     if path == MEMORY:
         # A private temporary file without syncs: SQLite's own in-memory databases
         # refuse write-ahead logging, and a writer there waits for every reader.
-        folder = tempfile.TemporaryDirectory(prefix="holdfast-")
-        path = str(Path(folder.name) / "memory.db")
+        folder = tempfile.mkdtemp(prefix="holdfast-")
+        path = str(Path(folder) / "memory.db")
         config = msgspec.structs.replace(config, durability="cache")
     if config.vfs is None:
-        _create(path, allowed=config.migrate)
-    db = SqliteDb(path, config, runtime)
-    backend = SqliteBackend(db, folder)
+        path = _create(path, allowed=config.migrate)
+    db = SqliteDb(path, config, runtime, folder=folder)
+    backend = SqliteBackend(db, MEMORY_CAPABILITIES if folder else FILE_CAPABILITIES)
     try:
         await db.start()
         await migrate(db, allowed=config.migrate)
@@ -52,10 +52,9 @@ class SqliteBackend:
 
     engine = "sqlite"
 
-    def __init__(self, db: SqliteDb, folder: tempfile.TemporaryDirectory[str] | None) -> None:
+    def __init__(self, db: SqliteDb, capabilities: frozenset[Capability]) -> None:
         self._db = db
-        self._folder = folder
-        self.capabilities = FILE_CAPABILITIES if folder is None else MEMORY_CAPABILITIES
+        self.capabilities = capabilities
         self.cells = SqliteCells(db, Retention.of(db.config.history))
 
     async def pause(self) -> None:
@@ -85,13 +84,14 @@ class SqliteBackend:
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
-def _create(path: str, *, allowed: bool) -> None:
-    """Make the file before SQLite does, so that nobody else can read it, not for a moment."""
-    file = Path(path)
+def _create(path: str, *, allowed: bool) -> str:
+    """Make the file before SQLite does, so that nobody else can read it, not for a moment.
+
+    Returns its absolute path: connections are opened later too, and the process may chdir.
+    """
+    file = Path(path).absolute()
     if file.is_dir():
         raise InvalidArgument(f"SQLite {path!r}: is a folder, not a file")
     if not file.parent.is_dir():
@@ -107,3 +107,4 @@ def _create(path: str, *, allowed: bool) -> None:
         pass
     except OSError as exc:
         raise Unauthorized(f"SQLite {path!r}: cannot be created: {exc.strerror}") from exc
+    return str(file)

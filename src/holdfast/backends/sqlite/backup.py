@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import apsw
 
 from holdfast.backends.sqlite.connection import SqliteConnection, translate
 from holdfast.config import StoreConfig
-from holdfast.errors import Conflict, InvalidArgument
+from holdfast.errors import Conflict, Database, InvalidArgument
 from holdfast.facets.backend import Progress
 
 _PAGES_PER_STEP = 2000
@@ -22,14 +23,18 @@ def backup(source: str, config: StoreConfig, target: str, progress: Progress | N
         raise Conflict(f"backup to {target!r}: the file exists already", path=target)
     if not path.parent.is_dir():
         raise InvalidArgument(f"backup to {target!r}: the folder does not exist")
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
+    # A name of its own, so that two backups at once do not write into each other's file.
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     reader = SqliteConnection(source, config)
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         _copy(reader, partial, progress)
-        partial.rename(path)
+        os.link(partial, path)  # unlike a rename it never replaces what is there
         _sync_folder(path.parent)
+    except FileExistsError as exc:
+        raise Conflict(f"backup to {target!r}: the file exists already", path=target) from exc
+    except OSError as exc:
+        raise Database(f"backup to {target!r}: {exc.strerror}") from exc
     except apsw.Error as exc:
         raise translate(exc, target) from exc
     finally:

@@ -45,7 +45,7 @@ SET version = excluded.version,
 
 -- name: trim_cells
 -- Looks only at the oldest few versions of each cell, so a write that trims stays cheap.
--- A version's time ends where its successor's begins: it goes when a newer one is old enough.
+-- A version's time ends where its successor's begins: it goes when that one is old enough.
 DELETE FROM hf.cell_versions
 WHERE commit_id IN (
     SELECT v.commit_id
@@ -67,15 +67,16 @@ WHERE commit_id IN (
       AND v.commit_id < c.commit_id
       AND (
         v.version <= c.version - :versions
-        OR EXISTS (
-            SELECT 1
+        OR (
+            SELECT n.updated_at
             FROM hf.cell_versions AS n
             WHERE n.namespace = c.namespace
               AND n.branch_id = c.branch_id
               AND n.name = c.name
               AND n.commit_id > v.commit_id
-              AND n.updated_at <= :cutoff
-        )
+            ORDER BY n.commit_id
+            LIMIT 1
+        ) <= :cutoff
       )
 )
 RETURNING commit_id

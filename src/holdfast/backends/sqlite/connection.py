@@ -26,6 +26,8 @@ Params = Mapping[str, Any] | tuple[Any, ...]
 """By name, or in the order in which the query names them first."""
 
 _SYNCHRONOUS = {"always": "FULL", "standard": "NORMAL", "cache": "OFF"}
+# A log that a long reader made grow is cut back to this once it is copied.
+_LOG_BYTES = 32 * 1024 * 1024
 # Text that is not UTF-8 comes from a damaged page: apsw lets Python's own error through.
 _DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
 # A reader meets a lock only while another process recovers or restarts the log: a moment.
@@ -35,8 +37,8 @@ _READ_BUSY_MS = 2000
 class SqliteConnection:
     """A connection whose statements run at once, on the calling thread."""
 
-    def __init__(self, path: str, config: StoreConfig) -> None:
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    def __init__(self, path: str, config: StoreConfig, *, create: bool = False) -> None:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         try:
             self.raw = apsw.Connection(path, flags=flags, vfs=config.vfs)
         except apsw.Error as exc:
@@ -55,6 +57,7 @@ class SqliteConnection:
             self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone stays in the drive's cache
             self.run("PRAGMA checkpoint_fullfsync = ON")
             self.run("PRAGMA temp_store = MEMORY")
+            self.run(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         except StoreError:
             self.close()
             raise

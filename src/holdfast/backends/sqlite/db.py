@@ -10,6 +10,7 @@ syncs are slow, `commit=thread` moves the writer to a thread of its own.
 from __future__ import annotations
 
 import random
+import shutil
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,15 +39,18 @@ Sleep = Callable[[float], Awaitable[None]]
 class SqliteDb:
     """The connections of one open store on one file."""
 
-    def __init__(self, path: str, config: StoreConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, path: str, config: StoreConfig, runtime: Runtime, *, folder: str | None = None
+    ) -> None:
         self.path = path
+        self._folder = folder  # ours alone, and gone with us: see `:memory:`
         self.config = config
         self.runtime = runtime
         self._here = runtime.check
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = True  # until there is something to close
-        self._writer = SqliteConnection(path, config)
+        self._writer = SqliteConnection(path, config, create=True)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self._checkpointer: Checkpointer | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -115,8 +119,10 @@ class SqliteDb:
         if self._closed or not self.runtime.at_home:
             return
         self._closed = True
-        await self._coalescer.drain()
-        await self.runtime.offload(self._free)
+        try:
+            await self._coalescer.drain()
+        finally:  # also when the closing task is cancelled
+            await self.runtime.offload(self._free)
 
     def __del__(self) -> None:
         # A forgotten store would keep its thread and its log for as long as the process lives.
@@ -132,6 +138,8 @@ class SqliteDb:
             self._checkpointer.stop()
         self._readers.close()
         self._writer.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _flush(self, units: list[Unit]) -> None:
         if self._thread is None:
@@ -149,17 +157,13 @@ class SqliteDb:
         self, units: list[Unit], *, repeat: bool, sleep: Sleep | None = None
     ) -> None:
         """All units in one transaction."""
-        try:
-            await self._begin(sleep or self.runtime.sleep)
-            with self._readers.kept_out:
-                try:
-                    await apply_grouped(units, self._writer, repeat=repeat)
-                    self._commit()
-                finally:
-                    self._writer.rollback()
-        finally:
-            # An interrupt (Ctrl-C) right after BEGIN must not leave the transaction open.
-            self._writer.rollback()
+        with self._readers.kept_out:
+            try:
+                await self._begin(sleep or self.runtime.sleep)
+                await apply_grouped(units, self._writer, repeat=repeat)
+                self._commit()
+            finally:
+                self._writer.rollback()
         for unit in units:
             unit.commit()
 

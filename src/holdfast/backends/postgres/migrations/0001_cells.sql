@@ -61,7 +61,8 @@ RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
     + (SELECT clock_offset_us FROM hf.store_state WHERE id = 1);
 
 -- Drops versions that retention does not keep, out of the oldest few of each cell.
--- A version's time ends where its successor's begins: it goes when a newer one is old enough.
+-- A version's time ends where its successor's begins: it goes when that one is old enough.
+-- No sequential scans: a plan made while the table was young would stay with a connection.
 CREATE FUNCTION hf.trim_cells(
     p_namespace text,
     p_first text,
@@ -71,6 +72,7 @@ CREATE FUNCTION hf.trim_cells(
     p_cutoff bigint
 ) RETURNS bigint
 LANGUAGE sql VOLATILE
+SET enable_seqscan = off
 BEGIN ATOMIC
     WITH gone AS (
         DELETE FROM hf.cell_versions
@@ -94,15 +96,16 @@ BEGIN ATOMIC
               AND v.commit_id < c.commit_id
               AND (
                 v.version <= c.version - p_versions
-                OR EXISTS (
-                    SELECT 1
+                OR (
+                    SELECT n.updated_at
                     FROM hf.cell_versions AS n
                     WHERE n.namespace = c.namespace
                       AND n.branch_id = c.branch_id
                       AND n.name = c.name
                       AND n.commit_id > v.commit_id
-                      AND n.updated_at <= p_cutoff
-                )
+                    ORDER BY n.commit_id
+                    LIMIT 1
+                ) <= p_cutoff
               )
         ))
         RETURNING 1
