@@ -27,8 +27,10 @@ class Script:
         self._ends = list(ends)
         self._poison = poison or {}
         self.tries: list[tuple[str, bool]] = []
+        self.patience: list[bool] = []
 
-    async def __call__(self, units: list[Unit], *, repeat: bool) -> None:
+    async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
+        self.patience.append(patient)
         self.tries.append(("".join(unit.items[0] for unit in units), repeat))
         end = self._ends.pop(0) if self._ends else None
         for unit in units:
@@ -141,6 +143,12 @@ def test_unit_alone_that_loses_its_connection_is_repeated_too() -> None:
     script = Script(Database("the batch failed"), None, LOST, None)
     assert settled(script) == dict.fromkeys("abc", "done")
     assert script.tries == [("abc", False), ("a", False), ("b", False), ("b", True), ("c", False)]
+
+
+def test_units_that_waited_for_a_lock_in_vain_do_not_wait_again_one_by_one() -> None:
+    script = Script(Timeout("a row is locked"))
+    assert settled(script) == {"a": "done", "b": "done", "c": "done"}
+    assert script.patience == [True, False, False, False]
 
 
 def test_silent_server_is_not_asked_again_for_a_single_unit() -> None:

@@ -158,3 +158,30 @@ def test_request_that_the_server_runs_after_its_repeat_has_no_second_effect(
 @pytest.fixture
 def store(open_store: OpenStore, proxy: FaultProxy, database: str) -> AsyncStore:
     return open_store(proxy.through(database))
+
+
+def test_one_locked_row_does_not_hold_up_everybody(
+    colour: Colour, open_store: OpenStore, database: str
+) -> None:
+    store = open_store(database, lock_timeout=2)
+    colour.run(store.cells.set("locked", 0))
+    with psycopg.connect(database) as holder:
+        holder.execute("SELECT 1 FROM holdfast.cells WHERE name = 'locked' FOR UPDATE")
+
+        async def outcome(name: str) -> str:
+            try:
+                await store.cells.set(name, 1)
+            except Timeout:
+                return "timeout"
+            return "written"
+
+        async def all_at_once() -> list[object]:
+            names = ["locked"] * 12 + [f"free{number}" for number in range(12)]
+            return list(await colour.together(outcome(name) for name in names))
+
+        started = time.monotonic()
+        outcomes = colour.run(all_at_once())
+        elapsed = time.monotonic() - started
+    assert outcomes == ["timeout"] * 12 + ["written"] * 12
+    # A wait of 2 s each would be 24 s; together they wait for a flush or two.
+    assert elapsed < 20, "each caller waited for the lock in turn"

@@ -123,6 +123,14 @@ def test_backup_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
         store.backup("/proc/holdfast-backup.db")
 
 
+def test_set_many_beyond_one_commit_is_refused(tmp_path: Path) -> None:
+    value = "y" * 2_000_000
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache") as store:
+        with pytest.raises(holdfast.InvalidArgument, match="one commit"):
+            store.cells.set_many({f"x{number}": value for number in range(35)})
+        assert store.cells.list() == []
+
+
 def test_list_continues_inside_a_prefix(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache") as store:
         store.cells.set_many(dict.fromkeys(["a", "b", "b1", "b1x", "b2", "c"], 0))

@@ -26,6 +26,7 @@ from holdfast.facets.backend import Backend, Capability, require
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
+    MAX_COMMIT_BYTES,
     Cell,
     CellKey,
     CellOutcome,
@@ -114,6 +115,11 @@ class AsyncCells:
             CellWrite(self._key(name), ANY, self._encode(name, value), operation, op_id is not None)
             for name, value in values.items()
         ]
+        size = sum(len(write.payload or "") for write in writes)
+        if size > MAX_COMMIT_BYTES:
+            raise InvalidArgument(
+                f"set_many: values of {size} bytes, at most {MAX_COMMIT_BYTES} fit into one commit"
+            )
         outcomes = await self._cells.write(writes) if writes else []
         return {
             write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)

@@ -38,6 +38,7 @@ from holdfast.facets.names import check_name
 
 ANY = -1
 ABSENT = 0
+MAX_COMMIT_BYTES = 64 * 1024 * 1024
 RESERVED_PREFIXES = ("_strata/", "_holdfast/")
 # What nearly every name looks like: nothing in it needs a closer look.
 _plain = re.compile(r"[A-Za-z0-9][\x20-\x7e]{0,200}").fullmatch

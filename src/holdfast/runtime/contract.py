@@ -11,6 +11,9 @@ from holdfast.errors import InvalidState, StoreError
 
 T = TypeVar("T")
 
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""What the payloads of one flush add up to at most, unless a single unit is larger."""
+
 MAX_BATCH_ITEMS = 1000
 """What one flush takes at most: 1,000 cell writes hold SQLite's writer for about 20 ms."""
 
@@ -18,11 +21,17 @@ MAX_BATCH_ITEMS = 1000
 class Unit:
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
-    __slots__ = ("answers", "batch", "error", "found", "items", "waiter")
+    __slots__ = ("answers", "batch", "error", "found", "items", "size", "waiter")
 
-    def __init__(self, batch: Any, items: Sequence[Any]) -> None:  # noqa: ANN401 - see Db.write
+    def __init__(
+        self,
+        batch: Any,  # noqa: ANN401 - see Db.write
+        items: Sequence[Any],
+        size: int = 0,
+    ) -> None:
         self.batch = batch
         self.items = items
+        self.size = size  # of the payloads, in bytes or thereabouts
         self.found: Sequence[Any] = ()  # the answers, while the transaction is still open
         self.answers: Sequence[Any] | None = None
         self.error: BaseException | None = None
@@ -123,11 +132,12 @@ class HomeProcess:
 
 
 def batch_length(waiting: list[Unit]) -> int:
-    """How many of the units, oldest first, the next flush takes within MAX_BATCH_ITEMS."""
-    size = 0
+    """How many of the units, oldest first, the next flush takes within its limits."""
+    items = size = 0
     for count, unit in enumerate(waiting):
-        size += len(unit.items)
-        if size > MAX_BATCH_ITEMS and count:
+        items += len(unit.items)
+        size += unit.size
+        if count and (items > MAX_BATCH_ITEMS or size > MAX_BATCH_BYTES):
             return count
     return len(waiting)
 

@@ -36,8 +36,8 @@ class PostgresCells(SqlCells):
         outcomes = await super().write(writes)
         if _UNCERTAIN in outcomes:
             raise Unavailable(
-                f"cell {writes[0].key[1]!r}: the connection was lost and the repeat was refused, "
-                "but the server may still run the first try",
+                f"cell {writes[0].key[1]!r}: the connection was lost, and what became of the first "
+                "try cannot be told",
                 outcome_unknown=True,
             )
         return outcomes
@@ -111,6 +111,7 @@ class WriteCells:
             "value": payload,
             "op_id": op_id.hex(),
             "look_up": repeat or op_given,
+            "repeat": repeat,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }
@@ -123,6 +124,7 @@ class WriteCells:
             "values": text_array(write.payload for write in items),
             "op_ids": plain_array(write.op_id.hex() for write in items),
             "look_up": repeat or any(write.op_given for write in items),
+            "repeat": repeat,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }

@@ -30,7 +30,7 @@ ORDER BY i.item
 SELECT applied, version
 FROM hf.write_cell(
     :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
-    :look_up::boolean, :versions::bigint, :age_us::bigint, NULL
+    :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
 -- name: write_cells
@@ -38,7 +38,7 @@ FROM hf.write_cell(
 SELECT applied, version
 FROM hf.write_cells(
     :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
-    :op_ids::uuid[], :look_up::boolean, :versions::bigint, :age_us::bigint
+    :op_ids::uuid[], :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint
 )
 ORDER BY item
 

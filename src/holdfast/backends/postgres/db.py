@@ -16,6 +16,8 @@ from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_g
 from holdfast.errors import StoreClosed, StoreError, Unavailable
 from holdfast.runtime import Coalescer, Runtime, Unit
 
+_HARDLY_WAIT = "SET lock_timeout = '20ms'"
+
 
 class PostgresDb:
     """The connections of one open store."""
@@ -26,10 +28,12 @@ class PostgresDb:
         self._closed = False
         self._coalescers: dict[int, Coalescer] = {}
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
+    async def write(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+    ) -> Sequence[Answer]:
         """See Db."""
         self.check()
-        unit = Unit(batch, items)
+        unit = Unit(batch, items, size)
         await self._coalescer(batch).submit(unit)
         return unit.result()
 
@@ -74,15 +78,19 @@ class PostgresDb:
     async def _flush(self, units: list[Unit]) -> None:
         await settle(units, self._attempt)
 
-    async def _attempt(self, units: list[Unit], *, repeat: bool) -> None:
+    async def _attempt(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """All units in one statement: they share a batch, so it is one group."""
         try:
             connection = await self._pool.take()
         except StoreError as exc:
             raise NotBegun(exc) from exc
         try:
+            if not patient:
+                await connection.run(_HARDLY_WAIT)
             await apply_grouped(units, connection, repeat=repeat)
         finally:
+            if not patient and connection.usable:
+                await connection.run("RESET lock_timeout")
             await self._pool.give_back(connection)
         for unit in units:
             unit.commit()

@@ -60,7 +60,7 @@ CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text,
     FROM gone;
 END;
 
-CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_versions bigint, p_age_us bigint, p_now bigint, OUT applied boolean, OUT version bigint) RETURNS record
+CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint, p_now bigint, OUT applied boolean, OUT version bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -99,6 +99,11 @@ IF p_look_up THEN
               AND v.name = p_name;
             IF FOUND THEN
                 applied := true;
+                RETURN;
+            END IF;
+            -- Retention may have dropped the version that the first try made. Then nobody can
+            -- tell whether it did: `applied` stays NULL.
+            IF p_repeat AND p_versions IS NOT NULL AND v_counter > 1 THEN
                 RETURN;
             END IF;
         END IF;
@@ -149,7 +154,7 @@ version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
 END
 $$;
 
-CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean, p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, applied boolean, version bigint)
+CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, applied boolean, version bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -168,7 +173,7 @@ BEGIN
         INTO applied, version
         FROM "holdfast".write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_versions, p_age_us, v_now
+            p_look_up, p_repeat, p_versions, p_age_us, v_now
         ) AS w;
         RETURN NEXT;
     END LOOP;

@@ -41,7 +41,8 @@ class SqlCells:
 
     async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        return await self._db.write(self._batches.write, writes)
+        size = sum(len(write.payload) for write in writes if write.payload)
+        return await self._db.write(self._batches.write, writes, size)
 
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """See CellsBackend."""

@@ -44,8 +44,13 @@ class Batch(Protocol[Item_contra, Answer_co]):
 class Db(Protocol):
     """An engine's connections, as facets see them."""
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
-        """The answers, once they are durable. The items commit together or not at all."""
+    async def write(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+    ) -> Sequence[Answer]:
+        """The answers, once they are durable. The items commit together or not at all.
+
+        `size` is what the payloads add up to: a flush takes so much and no more.
+        """
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """The rows of one reading statement."""
@@ -62,12 +67,20 @@ class NotBegun(Exception):
 class Attempt(Protocol):
     """Runs units in one transaction; on success each unit has its answers."""
 
-    def __call__(self, units: list[Unit], *, repeat: bool) -> Awaitable[None]:
-        """Raise StoreError when all of it is undone or its outcome is unknown."""
+    def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> Awaitable[None]:
+        """Raise StoreError when all of it is undone or its outcome is unknown.
+
+        Not `patient`: the units have waited for locks already, and shall not again.
+        """
 
 
 async def settle(
-    units: list[Unit], attempt: Attempt, *, repeat: bool = False, may_repeat: bool = True
+    units: list[Unit],
+    attempt: Attempt,
+    *,
+    repeat: bool = False,
+    may_repeat: bool = True,
+    patient: bool = True,
 ) -> None:
     """Give every unit its outcome, whatever happens to the others.
 
@@ -76,7 +89,7 @@ async def settle(
     committed, so operation ids must be looked up, and no error can say "not done".
     """
     try:
-        await attempt(units, repeat=repeat)
+        await attempt(units, repeat=repeat, patient=patient)
     except NotBegun as exc:
         error, begun = exc.error, False
     except StoreError as exc:
@@ -90,8 +103,11 @@ async def settle(
     if lost and may_repeat:
         await settle(units, attempt, repeat=doubted, may_repeat=False)
     elif begun and not lost and not silent and len(units) > 1:
+        # Who waited for a lock in vain has waited enough: one locked row must not hold up
+        # everybody who comes after, once for each unit.
+        patient = not isinstance(error, Timeout)
         for unit in units:
-            await settle([unit], attempt, repeat=doubted)
+            await settle([unit], attempt, repeat=doubted, patient=patient)
     else:
         _fail(units, error)
 

@@ -70,10 +70,12 @@ class SqliteDb:
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
             self._checkpointer.watch(self._writer)
 
-    async def write(self, batch: Batch[Item, Answer], items: Sequence[Item]) -> Sequence[Answer]:
+    async def write(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+    ) -> Sequence[Answer]:
         """See Db."""
         self.check()
-        unit = Unit(batch, items)
+        unit = Unit(batch, items, size)
         await self._coalescer.submit(unit)
         return unit.result()
 
@@ -148,15 +150,16 @@ class SqliteDb:
         # The same coroutines, stepped on the writer's thread.
         blocking = BlockingRuntime()
 
-        async def attempt(units: list[Unit], *, repeat: bool) -> None:
-            await self._attempt(units, repeat=repeat, sleep=blocking.sleep)
+        async def attempt(units: list[Unit], *, repeat: bool, patient: bool) -> None:
+            await self._attempt(units, repeat=repeat, patient=patient, sleep=blocking.sleep)
 
         await self.runtime.offload(lambda: run(settle(units, attempt)), on=self._thread)
 
     async def _attempt(
-        self, units: list[Unit], *, repeat: bool, sleep: Sleep | None = None
+        self, units: list[Unit], *, repeat: bool, patient: bool, sleep: Sleep | None = None
     ) -> None:
         """All units in one transaction."""
+        del patient  # the one lock here is waited for before anything begins
         with self._readers.kept_out:
             try:
                 await self._begin(sleep or self.runtime.sleep)

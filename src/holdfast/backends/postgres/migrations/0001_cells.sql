@@ -124,6 +124,7 @@ CREATE FUNCTION hf.write_cell(
     p_value text,        -- NULL: delete
     p_op_id uuid,
     p_look_up boolean,   -- the operation may have been done before
+    p_repeat boolean,    -- the store's own repeat: see below
     p_versions bigint,   -- retention, NULL when everything is kept
     p_age_us bigint,
     p_now bigint,        -- the batch's time; NULL for a write alone
@@ -168,6 +169,11 @@ BEGIN
               AND v.name = p_name;
             IF FOUND THEN
                 applied := true;
+                RETURN;
+            END IF;
+            -- Retention may have dropped the version that the first try made. Then nobody can
+            -- tell whether it did: `applied` stays NULL.
+            IF p_repeat AND p_versions IS NOT NULL AND v_counter > 1 THEN
                 RETURN;
             END IF;
         END IF;
@@ -229,6 +235,7 @@ CREATE FUNCTION hf.write_cells(
     p_values text[],
     p_op_ids uuid[],
     p_look_up boolean,
+    p_repeat boolean,
     p_versions bigint,
     p_age_us bigint
 ) RETURNS TABLE (item bigint, applied boolean, version bigint)
@@ -250,7 +257,7 @@ BEGIN
         INTO applied, version
         FROM hf.write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_versions, p_age_us, v_now
+            p_look_up, p_repeat, p_versions, p_age_us, v_now
         ) AS w;
         RETURN NEXT;
     END LOOP;
