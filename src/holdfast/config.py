@@ -42,7 +42,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     # SQLite
     commit: Commit = "inline"
     busy_timeout: Duration = 5.0
-    checkpoint_pages: int = 1000
+    checkpoint_pages: int = 4000  # 16 MiB of log; at 1,000 checkpoints were 2 % of all syncs
     locking: Locking = "normal"
     vfs: str | None = None
     # PostgreSQL
