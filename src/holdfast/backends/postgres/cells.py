@@ -102,7 +102,7 @@ class WriteCells:
         ]
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
-        """A caller alone is spared the arrays: a fifth of the server's work."""
+        """A caller alone is spared the arrays, and the server their unpacking and sorting."""
         (namespace, name), expected, payload, op_id, op_given = write
         return {
             "namespace": namespace,
