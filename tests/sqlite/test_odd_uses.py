@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast
@@ -129,6 +130,18 @@ def test_set_many_beyond_one_commit_is_refused(tmp_path: Path) -> None:
         with pytest.raises(holdfast.InvalidArgument, match="one commit"):
             store.cells.set_many({f"x{number}": value for number in range(35)})
         assert store.cells.list() == []
+
+
+def test_lost_state_row_is_corruption_and_no_guess(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db") as store:
+        store.cells.set("x", 1)
+    raw = apsw.Connection(f"{tmp_path}/x.db")
+    raw.execute("DELETE FROM holdfast_store_state")
+    raw.close()
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db") as store:
+        with pytest.raises(holdfast.Corrupt, match="store_state"):
+            store.cells.set("x", 2)
+        assert store.cells.get("x") == 1
 
 
 def test_list_continues_inside_a_prefix(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ In the schema `holdfast` (or `?schema=`):
     store_state     one row: the clock's offset
     commit_ids      the sequence that every write draws from
     migrations      which migrations the database has
-    write_cells()   a batch of writes in one round trip
+    write_cell()    one write: the rule, in one round trip
+    write_cells()   a batch of them, in key order
     trim_cells()    retention
 
 See docs/design/postgres.md.

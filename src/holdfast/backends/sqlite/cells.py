@@ -10,6 +10,7 @@ from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
+from holdfast.errors import Corrupt
 from holdfast.facets.cells import (
     ANY,
     CellKey,
@@ -49,7 +50,7 @@ class WriteCells:
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        offset, commit_id = on.row(_OWN["begin_commit"], {}) or (0, 0)
+        offset, commit_id = _begin_commit(on)
         now = machine_us() + offset
         outcomes: list[CellOutcome] = []
         for write in items:
@@ -106,7 +107,7 @@ class TrimCells:
     ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
-        offset, _ = on.row(_OWN["begin_commit"], {}) or (0, 0)
+        offset, _ = _begin_commit(on)
         now = machine_us() + offset
         return [self.cells(on, cells, now, _PRUNE_SLICE) for cells in items]
 
@@ -123,3 +124,12 @@ class TrimCells:
             "cutoff": -1 if self._age_us is None else now - self._age_us,
         }
         return len(on.rows(_OWN["trim_cells"], params))
+
+
+def _begin_commit(on: SqliteConnection) -> tuple[int, int]:
+    """The clock's offset, and the last commit id that was given out."""
+    state = on.row(_OWN["begin_commit"], {})
+    if state is None:  # guessing a commit id could hide newer versions behind older ones
+        raise Corrupt("SQLite: the row of holdfast_store_state is missing")
+    offset, commit_id = state
+    return offset, commit_id

@@ -83,13 +83,8 @@ class SqliteConnection:
         except _DRIVER_ERRORS as exc:
             raise translate(exc, self._path) from exc
 
-    @property
-    def in_transaction(self) -> bool:
-        """True while a transaction is open; SQLITE_FULL and I/O errors end one by themselves."""
-        return self.raw.in_transaction
-
     def rollback(self) -> None:
-        """Undo the open transaction, if there still is one."""
+        """Undo the open transaction, if there is one: a full disk or I/O error ends it by itself."""
         if self.raw.in_transaction:
             try:
                 self._execute("ROLLBACK")
