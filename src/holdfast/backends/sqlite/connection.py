@@ -84,7 +84,7 @@ class SqliteConnection:
             raise translate(exc, self._path) from exc
 
     def rollback(self) -> None:
-        """Undo the open transaction, if there is one: a full disk or I/O error ends it by itself."""
+        """Undo the open transaction, if there is one: a full disk or I/O error ends it itself."""
         if self.raw.in_transaction:
             try:
                 self._execute("ROLLBACK")
