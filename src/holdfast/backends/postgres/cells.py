@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
-from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
+from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Unavailable
@@ -27,7 +27,7 @@ class PostgresCells(SqlCells):
             write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
             trim=TrimCells(queries["trim_cells"], keep),
         )
-        super().__init__(db, dialect, batches)
+        super().__init__(db, dialect, batches, list_names=queries["list_names"])
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 
@@ -138,17 +138,17 @@ class TrimCells:
         self._keep = keep
 
     async def apply(
-        self, on: PgConnection, items: Sequence[CellRange], *, repeat: bool
+        self, on: PgConnection, items: Sequence[CellPage], *, repeat: bool
     ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
         return [await self._trim(on, cells) for cells in items] if self._keep.needed else [0]
 
-    async def _trim(self, on: PgConnection, cells: CellRange) -> int:
+    async def _trim(self, on: PgConnection, cells: CellPage) -> int:
         params = {
             "namespace": cells.namespace,
-            "first": cells.first,
-            "last": cells.last,
+            "first": cells.names[0],
+            "last": cells.names[-1],
             "slice": _PRUNE_SLICE,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
