@@ -71,13 +71,15 @@ class ThreadCoalescer:
     async def submit(self, unit: Unit) -> None:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
         _room_to_leave()
-        unit.waiter = threading.Lock()
-        unit.waiter.acquire()
         try:
             with self._lock:
-                self._waiting.append(unit)
-                if self._leader is None:
+                if self._leader is None:  # then nobody waits either
+                    self._batch = [unit]
                     self._leader = unit
+                else:
+                    unit.waiter = threading.Lock()
+                    unit.waiter.acquire()
+                    self._waiting.append(unit)
             while self._leader is not unit and not unit.settled:
                 unit.waiter.acquire()
                 with self._lock:  # who woke us has finished leaving
@@ -99,9 +101,10 @@ class ThreadCoalescer:
                 self._idle.wait()
 
     async def _lead(self) -> None:
-        with self._lock:
-            self._batch = self._waiting[: batch_length(self._waiting)]
-            del self._waiting[: len(self._batch)]
+        if not self._batch:
+            with self._lock:
+                self._batch = self._waiting[: batch_length(self._waiting)]
+                del self._waiting[: len(self._batch)]
         try:
             await self._flush(self._batch)
         except (RecursionError, MemoryError):
@@ -125,8 +128,9 @@ class ThreadCoalescer:
                 self._waiting.remove(unit)
             if self._leader is not unit:
                 return
-            if not all(other.settled for other in self._batch):
-                self._break_off()
+            for other in self._batch:
+                if not other.settled:
+                    self._break_off()
             for other in self._batch:
                 _wake(other)
             following = self._waiting[0] if self._waiting else None
@@ -152,7 +156,8 @@ def _room_to_leave(frames: int = 12) -> None:
 
 
 def _wake(unit: Unit) -> None:
-    if unit.waiter.locked():
+    # Who led from the start has no lock to wait for.
+    if unit.waiter is not None and unit.waiter.locked():
         unit.waiter.release()
 
 

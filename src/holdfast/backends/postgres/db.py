@@ -93,4 +93,4 @@ class PostgresDb:
                 await connection.run("RESET lock_timeout")
             await self._pool.give_back(connection)
         for unit in units:
-            unit.commit()
+            unit.settled = True

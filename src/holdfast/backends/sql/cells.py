@@ -41,7 +41,7 @@ class SqlCells:
 
     async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        size = sum(len(write.payload) for write in writes if write.payload)
+        size = sum([len(write.payload or "") for write in writes])
         return await self._db.write(self._batches.write, writes, size)
 
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:

@@ -76,7 +76,7 @@ class SqliteConnection:
         except _DRIVER_ERRORS as exc:
             raise translate(exc, self._path) from exc
 
-    def change(self, query: str, params: Params) -> None:
+    def change(self, query: str, params: Params = ()) -> None:
         """Run one statement that has no rows to answer with."""
         try:
             self._execute(query, params)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 from holdfast.backends.sqlite.connection import SqliteConnection
@@ -12,12 +11,10 @@ from holdfast.config import StoreConfig
 class Readers:
     """As many reading connections as were ever needed at once; SQLite keeps snapshots apart."""
 
-    # Readers need not be kept out while the writer writes.
-    kept_out: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-
     def __init__(self, path: str, config: StoreConfig) -> None:
         self._path = path
         self._config = config
+        self.kept_out = threading.Lock()  # in name only: they need not be while the writer writes
         self._idle: list[SqliteConnection] = []
 
     def take(self) -> SqliteConnection:
