@@ -157,6 +157,9 @@ class _Blocking(psycopg.Connection[Any]):
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         return super().wait(gen, interval, timeout or self.answer_timeout)
 
+    def __del__(self, *_: object) -> None:
+        """Go without psycopg's warning: after an interrupt nobody may be left to close it."""
+
 
 class _Async(psycopg.AsyncConnection[Any]):
     answer_timeout: float | None = None
