@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import psycopg
+from psycopg import waiting
 from psycopg.abc import PQGen
 
 from holdfast.backends.postgres.errors import translate, translate_connect
@@ -151,11 +152,16 @@ class AsyncConnection:
         return _usable(self._raw)
 
 
+# Whoever is cancelled or interrupted is free at once, and the connection is dropped: psycopg's own
+# `wait` would first ask the server to cancel the statement, 10 s long when it does not answer.
+
+
 class _Blocking(psycopg.Connection[Any]):
     answer_timeout: float | None = None
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        return super().wait(gen, interval, timeout or self.answer_timeout)
+        timeout = timeout or self.answer_timeout
+        return waiting.wait(gen, self.pgconn.socket, interval=interval, timeout=timeout)
 
     def __del__(self, *_: object) -> None:
         """Go without psycopg's warning: after an interrupt nobody may be left to close it."""
@@ -170,7 +176,8 @@ class _Async(psycopg.AsyncConnection[Any]):
         interval: float = 0.1,
         timeout: float | None = None,  # noqa: ASYNC109 - psycopg's signature
     ) -> RV:
-        return await super().wait(gen, interval, timeout or self.answer_timeout)
+        timeout = timeout or self.answer_timeout
+        return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
 
 
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
