@@ -128,6 +128,18 @@ def test_server_that_stops_answering_times_out_every_caller_and_works_again(
     assert [colour.run(store.cells.get(f"cell-{n}")) for n in range(8)] == list(range(8))
 
 
+def test_read_only_server_writes_nothing_and_is_worth_another_try(
+    colour: Colour, open_store: OpenStore, database: str
+) -> None:
+    colour.run(open_store(database).cells.set("cell", 1))
+    store = open_store(f"{database}?options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(Unavailable, match="read-only") as raised:
+        colour.run(store.cells.set("cell", 2))
+    assert raised.value.retryable
+    assert not raised.value.outcome_unknown
+    assert [cell.version for cell in colour.run(store.cells.getv("cell"))] == [1]
+
+
 @pytest.mark.parametrize(
     "url",
     [

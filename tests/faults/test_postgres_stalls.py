@@ -185,3 +185,16 @@ def test_one_locked_row_does_not_hold_up_everybody(
     assert outcomes == ["timeout"] * 12 + ["written"] * 12
     # A wait of 2 s each would be 24 s; together they wait for a flush or two.
     assert elapsed < 20, "each caller waited for the lock in turn"
+
+
+def test_session_that_the_server_ended_while_idle_leaves_nothing_in_doubt(
+    colour: Colour, open_store: OpenStore, database: str, observer: Observer
+) -> None:
+    store = open_store(f"{database}?options=-c%20idle_session_timeout%3D1s")
+    colour.run(store.ping())
+    idle = observer.store_processes()
+    assert idle
+    for pid in idle:
+        observer.wait_until_gone(pid)
+    # Refused, not unknown: a first try that may have been made would make it so.
+    assert colour.run(store.cells.cas("cell", 1, "value")) is None
