@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
+import resource
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import StoreConfig
 from holdfast.backends.sql.queries import load, postgres
+from holdfast.runtime.blocking import run
 from holdfast.testing.servers import PostgresServer
 
 Url = Callable[[], str]
@@ -260,6 +264,24 @@ def test_user_without_create_rights_opens_a_migrated_store(url: Url, database: s
 
 
 # The pool
+
+
+def test_process_without_descriptors_gets_an_error_of_ours(url: Url) -> None:
+    with holdfast.open(url()) as store, contextlib.ExitStack() as after:
+        store.ping()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                after.callback(os.close, os.dup(0))
+        # One is free again then: enough for a socket, not for waiting on it.
+        run(store._backend._db._pool._drop_idle())  # type: ignore[attr-defined]  # noqa: SLF001
+        with pytest.raises(holdfast.Unavailable) as raised:
+            store.ping()
+        assert not raised.value.outcome_unknown
+        after.close()
+        store.ping()
 
 
 def test_pool_stays_within_its_size(url: Url, database: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import waiting
@@ -17,7 +18,7 @@ from psycopg.abc import PQGen
 from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, Unavailable
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.url import without_password
@@ -54,13 +55,14 @@ class Connector:
         self.where = f"PostgreSQL {without_password(url)}"
         self._blocking = isinstance(runtime, BlockingRuntime)
         self._answer_timeout = seconds(config.statement_timeout) + _GRACE
+        if "\0" in url:
+            raise InvalidArgument(f"{self.where}: a URL with a NUL, where libpq would end it")
         try:
             self._conninfo = psycopg.conninfo.make_conninfo(url, **_settings(url, config))
-        except psycopg.Error:
+        except (psycopg.Error, UnicodeError):
             # From None: libpq quotes what it could not read, and that may be the password.
             raise InvalidArgument(
-                f"{self.where}: libpq cannot read this URL; special characters in a user or "
-                "password are written as %XX"
+                f"{self.where}: libpq cannot read this URL; {_advice(url)}"
             ) from None
 
     async def connect(self) -> PgConnection:
@@ -73,6 +75,10 @@ class Connector:
             connection = await _Async.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as exc:
             raise translate_connect(exc, self.where) from exc
+        except UnicodeError:  # from Python's own look at the host
+            raise InvalidArgument(f"{self.where}: the host cannot be a name in the DNS") from None
+        except OSError as exc:  # such as too many open files
+            raise Unavailable(f"{self.where}: {exc.strerror}") from exc
         connection.answer_timeout = self._answer_timeout
         return AsyncConnection(connection, self.where)
 
@@ -183,6 +189,21 @@ class _Async(psycopg.AsyncConnection[Any]):
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     # A closed connection's status is UNKNOWN.
     return raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
+def _advice(url: str) -> str:
+    """What may be wrong with a URL; names an option only if it cannot be a piece of a password."""
+    options = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    # With an unescaped ? or & in it, the rest of a password looks like an option.
+    hidden = any("password" in name or "@" in name + value for name, value in options)
+    unknown = [name for name, _ in options if name not in known]
+    if unknown and not hidden:
+        return f"unknown option {unknown[0]!r}"
+    return (
+        "special characters in a user or password are written as %XX, and options must be "
+        "libpq's or the store's"
+    )
 
 
 def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
