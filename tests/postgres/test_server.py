@@ -9,6 +9,8 @@ import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -123,6 +125,28 @@ def test_timeouts_are_the_servers_too(url: Url) -> None:
         assert _setting(store, "statement_timeout") == "7s"
         assert _setting(store, "lock_timeout") == "3s"
         assert _setting(store, "application_name") == "holdfast"
+
+
+@pytest.mark.parametrize("endless", [1e9, timedelta(days=100_000_000)], ids=str)
+def test_timeouts_beyond_what_the_server_counts_are_its_longest(
+    url: Url, endless: float | timedelta
+) -> None:
+    config = StoreConfig(
+        statement_timeout=endless, lock_timeout=endless, connect_timeout=endless, pool_size=1
+    )
+    with holdfast.open(url(), config=config) as store:
+        assert _setting(store, "statement_timeout") == "2147483s"
+        assert _setting(store, "lock_timeout") == "2147483s"
+        # One waits for the other: the patience with the pool has its own limit.
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(store.cells.getv, "ab")) == [[], []]
+        assert store.cells.set("x", 1) == 1
+
+    async def main() -> None:
+        async with holdfast.open_async(url(), config=config) as store:
+            await asyncio.gather(store.cells.getv("a"), store.cells.getv("b"))
+
+    asyncio.run(main())
 
 
 def test_options_of_the_url_are_kept(url: Url) -> None:

@@ -17,6 +17,7 @@ from psycopg.abc import PQGen
 
 from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
+from holdfast.clock import Duration
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import InvalidArgument, Unavailable
 from holdfast.runtime import Runtime
@@ -26,6 +27,7 @@ from holdfast.url import without_password
 RV = TypeVar("RV")
 _GRACE = 2.0
 _IDLE_IN_TRANSACTION = 60
+_LONGEST = 2_147_483.0  # seconds: the server counts milliseconds in 32 bits
 
 
 class PgConnection(Protocol):
@@ -54,7 +56,7 @@ class Connector:
     def __init__(self, url: str, config: StoreConfig, runtime: Runtime) -> None:
         self.where = f"PostgreSQL {without_password(url)}"
         self._blocking = isinstance(runtime, BlockingRuntime)
-        self._answer_timeout = seconds(config.statement_timeout) + _GRACE
+        self._answer_timeout = bounded(config.statement_timeout) + _GRACE
         if "\0" in url:
             raise InvalidArgument(f"{self.where}: a URL with a NUL, where libpq would end it")
         try:
@@ -81,6 +83,11 @@ class Connector:
             raise Unavailable(f"{self.where}: {exc.strerror}") from exc
         connection.answer_timeout = self._answer_timeout
         return AsyncConnection(connection, self.where)
+
+
+def bounded(duration: Duration) -> float:
+    """The duration in seconds, 24 days at most: the server takes no longer one."""
+    return min(seconds(duration), _LONGEST)
 
 
 class BlockingConnection:
@@ -210,8 +217,8 @@ def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
     """Session settings go in with the connection itself: no statement, no extra round trip."""
     server = {
         # At least 1: to the server, 0 milliseconds are no limit at all.
-        "statement_timeout": max(1, round(seconds(config.statement_timeout) * 1000)),
-        "lock_timeout": max(1, round(seconds(config.lock_timeout) * 1000)),
+        "statement_timeout": max(1, round(bounded(config.statement_timeout) * 1000)),
+        "lock_timeout": max(1, round(bounded(config.lock_timeout) * 1000)),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
         "synchronous_commit": "on" if config.durability == "always" else "off",
         # What our functions are written for, whatever the database's own default is.
@@ -225,7 +232,7 @@ def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
     options += [f"-c {name}={value}" for name, value in server.items()]
     return {
         "options": " ".join(options),
-        "connect_timeout": max(1, round(seconds(config.connect_timeout))),
+        "connect_timeout": max(1, round(bounded(config.connect_timeout))),
         "fallback_application_name": "holdfast",
         "client_encoding": "UTF8",
     }

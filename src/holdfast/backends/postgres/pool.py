@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from holdfast.backends.postgres.connection import Connector, PgConnection
-from holdfast.config import StoreConfig, seconds
+from holdfast.backends.postgres.connection import Connector, PgConnection, bounded
+from holdfast.config import StoreConfig
 from holdfast.errors import StoreError, Timeout
 from holdfast.runtime import Place, Runtime
 
@@ -26,7 +26,7 @@ class Pool:
         self.where = connector.where
         self._connector = connector
         self._size = config.pool_size
-        self._patience = seconds(config.connect_timeout)
+        self._patience = bounded(config.connect_timeout)
         self._places = runtime.limiter(config.pool_size)
         self._idle: list[PgConnection] = []
         self._closed = False
