@@ -80,22 +80,44 @@ def test_bad_schema_name_is_refused(database: str) -> None:
         holdfast.open(f"{database}?schema=Bad-Name")
 
 
-@pytest.mark.parametrize(("durability", "found"), [("always", "on"), ("standard", "off")])
-def test_durability_sets_synchronous_commit(url: Url, durability: str, found: str) -> None:
-    with holdfast.open(f"{url()}&durability={durability}") as store:
-        assert _setting(store, "synchronous_commit") == found
+@contextlib.contextmanager
+def _default(database: str, setting: str, value: str) -> Iterator[None]:
+    """The database's own default is this."""
+    name = database.rpartition("/")[2]
+    with psycopg.connect(database, autocommit=True) as raw:
+        raw.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
+        try:
+            yield
+        finally:
+            raw.execute(f"ALTER DATABASE {name} RESET {setting}")
+
+
+@pytest.mark.parametrize(
+    ("default", "always", "standard"),
+    [
+        ("off", "on", "off"),
+        ("local", "on", "off"),
+        ("remote_write", "on", "off"),
+        ("on", "on", "off"),
+        ("remote_apply", "remote_apply", "off"),
+    ],
+)
+def test_durability_is_at_least_what_was_asked_for(
+    url: Url, database: str, default: str, always: str, standard: str
+) -> None:
+    with _default(database, "synchronous_commit", default):
+        with holdfast.open(f"{url()}&durability=always") as store:
+            assert _setting(store, "synchronous_commit") == always
+        with holdfast.open(f"{url()}&durability=standard") as store:
+            assert _setting(store, "synchronous_commit") == standard
 
 
 def test_default_isolation_of_the_database_does_not_matter(url: Url, database: str) -> None:
-    name = database.rpartition("/")[2]
-    with psycopg.connect(database, autocommit=True) as raw:
-        raw.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
-    try:
-        with holdfast.open(url()) as store:
-            assert _setting(store, "transaction_isolation") == "read committed"
-    finally:
-        with psycopg.connect(database, autocommit=True) as raw:
-            raw.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+    with (
+        _default(database, "default_transaction_isolation", "serializable"),
+        holdfast.open(url()) as store,
+    ):
+        assert _setting(store, "transaction_isolation") == "read committed"
 
 
 def test_pruning_and_writing_do_not_deadlock(url: Url) -> None:

@@ -19,7 +19,7 @@ from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
 from holdfast.clock import Duration
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import InvalidArgument, Unavailable
+from holdfast.errors import InvalidArgument, StoreError, Unavailable
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.url import without_password
@@ -28,6 +28,13 @@ RV = TypeVar("RV")
 _GRACE = 2.0
 _IDLE_IN_TRANSACTION = 60
 _LONGEST = 2_147_483.0  # seconds: the server counts milliseconds in 32 bits
+
+
+# Not as a startup option: that would lower a server that waits for its replicas to apply.
+_AT_LEAST_ON = """
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+"""
 
 
 class PgConnection(Protocol):
@@ -56,6 +63,7 @@ class Connector:
     def __init__(self, url: str, config: StoreConfig, runtime: Runtime) -> None:
         self.where = f"PostgreSQL {without_password(url)}"
         self._blocking = isinstance(runtime, BlockingRuntime)
+        self._durable = config.durability == "always"
         self._answer_timeout = bounded(config.statement_timeout) + _GRACE
         if "\0" in url:
             raise InvalidArgument(f"{self.where}: a URL with a NUL, where libpq would end it")
@@ -69,6 +77,18 @@ class Connector:
 
     async def connect(self) -> PgConnection:
         """A new connection, or the reason why there is none."""
+        connection = await self._connect()
+        try:
+            if self._durable:
+                await connection.run(_AT_LEAST_ON)
+        except BaseException as exc:
+            await connection.close()
+            if isinstance(exc, StoreError):
+                exc.outcome_unknown = False  # nothing of the caller's was sent
+            raise
+        return connection
+
+    async def _connect(self) -> PgConnection:
         try:
             if self._blocking:
                 blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
@@ -220,13 +240,14 @@ def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
         "statement_timeout": max(1, round(bounded(config.statement_timeout) * 1000)),
         "lock_timeout": max(1, round(bounded(config.lock_timeout) * 1000)),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
-        "synchronous_commit": "on" if config.durability == "always" else "off",
         # What our functions are written for, whatever the database's own default is.
         "default_transaction_isolation": "read\\ committed",
         # Our queries have one good plan each. Left alone, the server plans those that take
         # arrays anew for every call, which took longer than running them.
         "plan_cache_mode": "force_generic_plan",
     }
+    if config.durability != "always":
+        server["synchronous_commit"] = "off"
     given = psycopg.conninfo.conninfo_to_dict(url)
     options = [str(given["options"])] if given.get("options") else []
     options += [f"-c {name}={value}" for name, value in server.items()]
