@@ -8,7 +8,7 @@ import itertools
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -17,11 +17,13 @@ import pytest
 
 import holdfast
 from holdfast import StoreConfig
+from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.sql.queries import load, postgres
 from holdfast.runtime.blocking import run
 from holdfast.testing.servers import PostgresServer
 
 Url = Callable[[], str]
+PATIENCE = 30
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +242,24 @@ def test_concurrent_calls_share_statements(url: Url) -> None:
     assert asyncio.run(main()) <= 3
 
 
+class _Echo:
+    async def apply(self, on: object, items: Sequence[int], *, repeat: bool) -> Sequence[int]:
+        del on, repeat
+        return items
+
+
+def test_operations_never_share_a_queue(url: Url) -> None:
+    # What is queued for one operation is one statement: a batch that took over the place of
+    # another one in memory must not take over its queue too.
+    with holdfast.open(url()) as store:
+        db: PostgresDb = store._backend._db  # type: ignore[attr-defined]  # noqa: SLF001
+        queues = []
+        for number in range(100):
+            assert run(db.write(_Echo(), [number])) == [number]
+            queues.append(list(db._coalescers.values())[-1])  # noqa: SLF001
+    assert len(set(queues)) == 100
+
+
 def test_no_query_reads_a_whole_table(url: Url) -> None:
     """On a young table without statistics, and with a generic plan, as in production."""
     target = url()
@@ -307,6 +327,29 @@ def test_user_without_create_rights_opens_a_migrated_store(url: Url, database: s
         assert store.cells.set("x", 1) == 1
     with pytest.raises(holdfast.Unauthorized):
         holdfast.open(url().replace(f"//{user}@", "//plain@"))
+
+
+def test_migrations_of_two_schemas_do_not_wait_for_each_other(url: Url, database: str) -> None:
+    held, free = url(), url()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'"
+    with (
+        ThreadPoolExecutor(2) as pool,
+        psycopg.connect(database) as holder,
+        psycopg.connect(database, autocommit=True) as observer,
+    ):
+        # Its migration has the lock, and cannot create what somebody else is creating.
+        holder.execute(f"CREATE SCHEMA {held.partition('schema=')[2]}")
+        blocked = pool.submit(holdfast.migrate, held)
+        while not blocked.done() and observer.execute(waiting).fetchone() == (0,):
+            observer.execute("SELECT pg_sleep(0.02)")
+        try:
+            pool.submit(holdfast.migrate, free).result(PATIENCE)
+            assert not blocked.done()
+        finally:
+            holder.rollback()
+        blocked.result(PATIENCE)
+    for target in (held, free):
+        holdfast.open(f"{target}&migrate=false").close()
 
 
 # The pool

@@ -26,7 +26,7 @@ class PostgresDb:
         self._pool = pool
         self.runtime = runtime
         self._closed = False
-        self._coalescers: dict[int, Coalescer] = {}
+        self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
 
     async def write(
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
@@ -69,8 +69,8 @@ class PostgresDb:
 
     def _coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
         # setdefault: two threads may come here first at once, and must share one.
-        found = self._coalescers.get(id(batch))
-        return found or self._coalescers.setdefault(id(batch), self.runtime.coalescer(self._flush))
+        found = self._coalescers.get(batch)
+        return found or self._coalescers.setdefault(batch, self.runtime.coalescer(self._flush))
 
     async def _flush(self, units: list[Unit]) -> None:
         await settle(units, self._attempt)
