@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from holdfast import AsyncStore, Timeout
+from holdfast import AsyncStore, Timeout, Unavailable
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
 
@@ -131,6 +131,58 @@ def test_lock_timeout_of_a_repeat_leaves_the_outcome_unknown(
     assert isinstance(error, Timeout)
     assert error.outcome_unknown
     assert colour.run(store.cells.set("contended", 2, op_id=op_id)) == 2
+
+
+@pytest.mark.parametrize("history", ["all", 2, 1], ids=str)
+def test_lost_write_that_retention_dropped_before_the_repeat_is_unknown(
+    colour: Colour,
+    open_store: OpenStore,
+    *,
+    proxy: FaultProxy,
+    database: str,
+    namespace: str,
+    observer: Observer,
+    history: str | int,
+) -> None:
+    store = open_store(proxy.through(database), history=history, lock_timeout=SOON)
+    colour.run(store.cells.set("cell", 1))
+    versions = None if history == "all" else history
+    outcomes: list[int | Unavailable] = []
+
+    def write() -> None:
+        try:
+            outcomes.append(colour.run(store.cells.set("cell", 2, op_id=uuid4())))
+        except Unavailable as error:
+            outcomes.append(error)
+
+    def write_between() -> None:
+        # All writers share this lock, so it is got after the first try and before the repeat.
+        with psycopg.connect(database) as other:
+            other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [namespace])
+            other.execute(
+                "SELECT holdfast.write_cell"
+                "(%s, 'cell', -1, '3', gen_random_uuid(), false, false, %s, NULL, NULL)",
+                [namespace, versions],
+            )
+
+    caller, between = threading.Thread(target=write), threading.Thread(target=write_between)
+    with observer.locked("cell"):
+        proxy.cut_before_reply(b"cell")
+        caller.start()
+        observer.wait_for_waiters(1)
+        between.start()
+        observer.wait_for_waiters(2)
+    between.join(SOON)
+    caller.join(SOON)
+    assert proxy.counts.cuts == 1
+    (outcome,) = outcomes
+    if history == 1:
+        assert isinstance(outcome, Unavailable)
+        assert (outcome.retryable, outcome.outcome_unknown) == (True, True)
+    else:
+        assert outcome == 2, "the first try can still be found"
+    kept = {"all": [3, 2, 1], 2: [3, 2], 1: [3]}[history]
+    assert [cell.version for cell in colour.run(store.cells.getv("cell"))] == kept
 
 
 @pytest.mark.parametrize("op_id", [None, uuid4()], ids=["store's id", "own id"])
