@@ -11,12 +11,21 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState, StoreError, Unavailable
-from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, batch_length
+from holdfast.runtime.contract import (
+    Coalescer,
+    Flush,
+    HomeProcess,
+    Limiter,
+    Place,
+    Unit,
+    batch_length,
+)
 
 T = TypeVar("T")
 
@@ -168,19 +177,48 @@ def _interrupted() -> StoreError:
 
 
 class _ThreadLimiter:
-    """A queue of places: in C, where threading.Semaphore is several µs of Python."""
+    """A queue of tokens: in C, where threading.Semaphore is several µs of Python."""
 
     def __init__(self, places: int) -> None:
-        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.free: queue.SimpleQueue[_Token] = queue.SimpleQueue()
         for _ in range(places):
-            self._places.put(None)
+            self.free.put(_Token(self))
 
-    async def acquire(self, patience: float) -> bool:
+    async def acquire(self, patience: float) -> Place | None:
         try:
-            self._places.get(timeout=patience)
+            return _ThreadPlace(self.free, [self.free.get(timeout=patience)])
         except queue.Empty:
-            return False
-        return True
+            return None
+
+
+class _Token:
+    """Who holds the object holds the place, and when it dies the place is free.
+
+    An interrupt (Ctrl-C) can hit a thread between any two steps, also before it could note
+    that it has the token. Nobody is left then to give it back, and nobody has to.
+    """
+
+    __slots__ = ("_limiter",)
+
+    def __init__(self, limiter: _ThreadLimiter) -> None:
+        # Weak, or limiter and tokens were a ring whose finalizers keep it alive for ever.
+        self._limiter = weakref.ref(limiter)
+
+    def __del__(self) -> None:
+        limiter = self._limiter()
+        if limiter is not None:
+            limiter.free.put(_Token(limiter))
+
+
+class _ThreadPlace:
+    """Holds the token in a list: `pop` takes it out once, and leaves no name that keeps it."""
+
+    __slots__ = ("_free", "_token")
+
+    def __init__(self, free: queue.SimpleQueue[_Token], token: list[_Token]) -> None:
+        self._free = free
+        self._token = token
 
     def release(self) -> None:
-        self._places.put(None)
+        if self._token:
+            self._free.put(self._token.pop())

@@ -69,14 +69,18 @@ class Coalescer(Protocol):
         """Return once nothing is waiting or in flight."""
 
 
+class Place(Protocol):
+    """One caller's right to be in."""
+
+    def release(self) -> None:
+        """Give the place back; the second time nothing happens."""
+
+
 class Limiter(Protocol):
     """Lets so many callers in at a time."""
 
-    async def acquire(self, patience: float) -> bool:
-        """True with a place; False when none was free in time."""
-
-    def release(self) -> None:
-        """Give the place back."""
+    async def acquire(self, patience: float) -> Place | None:
+        """A place, or None when none was free in time."""
 
 
 class Runtime(Protocol):
