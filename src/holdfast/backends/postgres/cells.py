@@ -96,10 +96,7 @@ class WriteCells:
             rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
         # An applied write is safe: its operation id is taken now, so a first try that the
         # server has yet to run must fail. A refusal leaves no such mark.
-        return [
-            CellOutcome(applied, version) if applied or not repeat else _UNCERTAIN
-            for applied, version in rows
-        ]
+        return [_outcome(answer, repeat=repeat) for (answer,) in rows]
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
         """A caller alone is spared the arrays, and the server their unpacking and sorting."""
@@ -128,6 +125,15 @@ class WriteCells:
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }
+
+
+def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:
+    """What hf.write_cell's number says."""
+    if answer is None or (repeat and answer < 0):
+        return _UNCERTAIN
+    if answer < 0:
+        return CellOutcome(applied=False, version=-1 - answer)
+    return CellOutcome(applied=True, version=answer)
 
 
 class TrimCells:

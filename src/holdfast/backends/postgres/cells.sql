@@ -43,15 +43,14 @@ ORDER BY name
 LIMIT :limit
 
 -- name: write_cell
-SELECT applied, version
-FROM hf.write_cell(
+SELECT hf.write_cell(
     :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
     :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
 -- name: write_cells
 -- Answers are matched to items by their place in the batch.
-SELECT applied, version
+SELECT outcome
 FROM hf.write_cells(
     :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
     :op_ids::uuid[], :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint

@@ -122,7 +122,8 @@ CREATE FUNCTION hf.cell_write_applies(
 LANGUAGE sql IMMUTABLE
 RETURN (p_expected = -1 OR p_expected = p_live) AND (p_value IS NOT NULL OR p_live > 0);
 
--- One cell write.
+-- One cell write: the new version. -1 - live when it was refused, NULL when nobody can tell.
+-- One number, because a row would be handed over by way of a temporary table.
 --
 -- A function and not one statement, because a statement sees the snapshot of its start: what
 -- must be true after a row's lock was waited for has to be read by a later statement.
@@ -136,19 +137,14 @@ CREATE FUNCTION hf.write_cell(
     p_repeat boolean,    -- the store's own repeat: see below
     p_versions bigint,   -- retention, NULL when everything is kept
     p_age_us bigint,
-    p_now bigint,        -- the batch's time; NULL for a write alone
-    OUT applied boolean,
-    OUT version bigint
-)
+    p_now bigint         -- the batch's time; NULL for a write alone
+) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
     v_locked text;
-    v_counter bigint;
+    v_version bigint;
     v_live bigint;
-    v_commit bigint;
-    v_updated_at bigint;
 BEGIN
     -- Shared among writers. A fork will take it exclusively: only then are all commit ids
     -- below its own committed. Hence before nextval(). The seed is the branch.
@@ -156,43 +152,47 @@ BEGIN
     v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0))::text;
 
     IF p_look_up THEN
-        SELECT c.version INTO v_counter
+        SELECT c.version INTO v_live
         FROM hf.cells AS c
         WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
         FOR NO KEY UPDATE;
-        SELECT v.version INTO version
+        SELECT v.version INTO v_version
         FROM hf.cell_versions AS v
         WHERE v.op_id = p_op_id
           AND v.namespace = p_namespace
           AND v.branch_id = 0
           AND v.name = p_name;
         IF FOUND THEN
-            applied := true;
-            RETURN;
+            RETURN v_version;
         END IF;
-        -- Retention may have dropped the version that the first try made. Then nobody can
-        -- tell whether it did: `applied` stays NULL.
-        IF p_repeat AND p_versions IS NOT NULL AND v_counter > 1 THEN
-            RETURN;
+        -- Retention may have dropped the version that the first try made.
+        IF p_repeat AND p_versions IS NOT NULL AND v_live > 1 THEN
+            RETURN NULL;
         END IF;
     END IF;
 
     LOOP
-        -- Waits for the row's lock and then looks again at what it finds there.
-        UPDATE hf.cells AS c
-        SET version = CASE WHEN p_value IS NULL THEN c.version ELSE c.version + 1 END,
-            commit_id = nextval('hf.commit_ids'),
-            -- Never back, also when the clock was.
-            updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
-            deleted = p_value IS NULL
-        WHERE c.namespace = p_namespace
-          AND c.branch_id = 0
-          AND c.name = p_name
-          AND hf.cell_write_applies(
-              p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
-          )
-        RETURNING c.version, c.commit_id, c.updated_at
-        INTO version, v_commit, v_updated_at;
+        -- The update waits for the row's lock and then looks again at what it finds there.
+        WITH head AS (
+            UPDATE hf.cells AS c
+            SET version = CASE WHEN p_value IS NULL THEN c.version ELSE c.version + 1 END,
+                commit_id = nextval('hf.commit_ids'),
+                -- Never back, also when the clock was.
+                updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
+                deleted = p_value IS NULL
+            WHERE c.namespace = p_namespace
+              AND c.branch_id = 0
+              AND c.name = p_name
+              AND hf.cell_write_applies(
+                  p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
+              )
+            RETURNING c.version, c.commit_id, c.updated_at
+        )
+        INSERT INTO hf.cell_versions AS v
+            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+        SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
+        FROM head AS h
+        RETURNING v.version INTO v_version;
         EXIT WHEN FOUND;
 
         SELECT CASE WHEN c.deleted THEN 0 ELSE c.version END INTO v_live
@@ -201,40 +201,23 @@ BEGIN
         IF FOUND THEN
             -- It may have changed since the update looked.
             CONTINUE WHEN hf.cell_write_applies(p_expected, v_live, p_value);
-            applied := false;
-            version := v_live;
-            RETURN;
+            RETURN -1 - v_live;
+        ELSIF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
+            RETURN -1;
         END IF;
-        IF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
-            applied := false;
-            version := 0;
-            RETURN;
-        END IF;
-        INSERT INTO hf.cells AS c
-            (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-        VALUES (
-            p_namespace, 0, p_name, 1,
-            nextval('hf.commit_ids'), coalesce(p_now, hf.now_us()), false
-        )
-        ON CONFLICT DO NOTHING
-        RETURNING c.version, c.commit_id, c.updated_at
-        INTO version, v_commit, v_updated_at;
-        -- Unless somebody created it since we looked.
-        EXIT WHEN FOUND;
+        -- A new cell begins as a deleted one at version 0, for the update to bring to life.
+        INSERT INTO hf.cells (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+        VALUES (p_namespace, 0, p_name, 0, 0, 0, true)
+        ON CONFLICT DO NOTHING;
     END LOOP;
 
-    applied := true;
-    INSERT INTO hf.cell_versions
-        (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-    VALUES (
-        v_commit, p_namespace, 0, p_name, write_cell.version, v_updated_at, p_op_id, p_value
-    );
     IF p_versions IS NOT NULL THEN
         PERFORM hf.trim_cells(
             p_namespace, p_name, p_name, 4, p_versions,
-            CASE WHEN p_age_us IS NULL THEN -1 ELSE v_updated_at - p_age_us END
+            CASE WHEN p_age_us IS NULL THEN -1 ELSE coalesce(p_now, hf.now_us()) - p_age_us END
         );
     END IF;
+    RETURN v_version;
 END
 $$;
 
@@ -252,10 +235,9 @@ CREATE FUNCTION hf.write_cells(
     p_repeat boolean,
     p_versions bigint,
     p_age_us bigint
-) RETURNS TABLE (item bigint, applied boolean, version bigint)
+) RETURNS TABLE (item bigint, outcome bigint)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
     v_now bigint := hf.now_us();  -- once, so that a set_many is one moment in history too
     v_write record;
@@ -267,12 +249,10 @@ BEGIN
         ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
     LOOP
         item := v_write.item;
-        SELECT w.applied, w.version
-        INTO applied, version
-        FROM hf.write_cell(
+        outcome := hf.write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
             p_look_up, p_repeat, p_versions, p_age_us, v_now
-        ) AS w;
+        );
         RETURN NEXT;
     END LOOP;
 END
