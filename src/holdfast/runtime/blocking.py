@@ -91,8 +91,9 @@ class ThreadCoalescer:
                     self._waiting.append(unit)
             while self._leader is not unit and not unit.settled:
                 unit.waiter.acquire()
-                with self._lock:  # who woke us has finished leaving
-                    pass
+                if not unit.settled:
+                    with self._lock:  # who hands us the lead has finished leaving
+                        pass
             if not unit.settled:
                 await self._lead()
         finally:
@@ -130,7 +131,13 @@ class ThreadCoalescer:
         or everybody else would wait for ever. The lead passes last: until then a repeat
         finds everything as it was.
         """
-        if self._leader is not unit and unit.settled:
+        if self._leader is unit:
+            # Those who are answered need nothing more of us, so not under the lock, where
+            # they would queue up at once for their next call.
+            for other in self._batch:
+                if other.settled:
+                    _wake(other)
+        elif unit.settled:
             return
         with self._lock:
             if unit in self._waiting:
@@ -140,7 +147,6 @@ class ThreadCoalescer:
             for other in self._batch:
                 if not other.settled:
                     self._break_off()
-            for other in self._batch:
                 _wake(other)
             following = self._waiting[0] if self._waiting else None
             if following is not None:
