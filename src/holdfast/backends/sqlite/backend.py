@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from holdfast.backends.sqlite.backup import backup
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.files import prepare
 from holdfast.backends.sqlite.migrate import migrate
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument, InvalidState, Unauthorized
 from holdfast.facets.backend import Backend, Capability, Progress
 from holdfast.facets.cells import Retention
 from holdfast.runtime import Runtime
@@ -34,17 +34,20 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
         folder = tempfile.mkdtemp(prefix="holdfast-")
         path = str(Path(folder) / "memory.db")
         config = msgspec.structs.replace(config, durability="cache")
-    if config.vfs is None:
-        path = _create(path, allowed=config.migrate)
-    db = SqliteDb(path, config, runtime, folder=folder)
-    backend = SqliteBackend(db, MEMORY_CAPABILITIES if folder else FILE_CAPABILITIES)
     try:
-        await db.start()
+        if config.vfs is None:
+            path = prepare(path, create=config.migrate)
+        db = SqliteDb(path, config, runtime, folder=folder)
+    except BaseException:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
         await migrate(db, allowed=config.migrate)
     except BaseException:
-        await backend.close()
+        await db.close()
         raise
-    return backend
+    return SqliteBackend(db, MEMORY_CAPABILITIES if folder else FILE_CAPABILITIES)
 
 
 class SqliteBackend:
@@ -84,27 +87,3 @@ class SqliteBackend:
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
-
-
-def _create(path: str, *, allowed: bool) -> str:
-    """Make the file before SQLite does, so that nobody else can read it, not for a moment.
-
-    Returns its absolute path: connections are opened later too, and the process may chdir.
-    """
-    file = Path(path).absolute()
-    if file.is_dir():
-        raise InvalidArgument(f"SQLite {path!r}: is a folder, not a file")
-    if not file.parent.is_dir():
-        raise InvalidArgument(f"SQLite {path!r}: the folder {str(file.parent)!r} does not exist")
-    if not allowed and not file.exists():
-        raise InvalidState(
-            f"SQLite {path!r}: does not exist; open it once with migrate=True, "
-            "or run holdfast.migrate(url)"
-        )
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        pass
-    except OSError as exc:
-        raise Unauthorized(f"SQLite {path!r}: cannot be created: {exc.strerror}") from exc
-    return str(file)

@@ -50,7 +50,7 @@ class SqliteDb:
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = True  # until there is something to close
-        self._writer = SqliteConnection(path, config, create=True)
+        self._writer = SqliteConnection(path, config, create=config.migrate)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self._checkpointer: Checkpointer | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -59,10 +59,15 @@ class SqliteDb:
         self._coalescer = runtime.coalescer(self._flush)
         self._closed = False
 
-    async def start(self) -> None:
-        """Switch the file to write-ahead logging and begin to watch its length."""
+    async def start(self, look: Callable[[], None]) -> None:
+        """Switch the file to write-ahead logging, unless `look` refuses it, and watch the log."""
+        self._writer.raw.set_busy_timeout(0)  # waiting is ours, see _begin
+        try:
+            await self._patiently(look, self.runtime.sleep)
+        except StoreError:
+            self._writer.leave_log()
+            raise
         await self._patiently(self._use_wal, self.runtime.sleep)
-        self._writer.raw.set_busy_timeout(0)  # from here on waiting is ours, see _begin
         if self._exclusive:
             self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
         else:
