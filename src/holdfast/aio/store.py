@@ -58,7 +58,7 @@ class AsyncStore:
         await self._backend.backup(os.fspath(path), progress)
 
     async def close(self) -> None:
-        """Finish what is in flight and free everything.
+        """Finish what is in flight and free everything; further calls wait for the first.
 
         A view closes nothing: the store it came from owns the connections.
         """

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from holdfast.errors import InvalidState
-from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, take_batch
+from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, Work, take_batch
 
 T = TypeVar("T")
 
@@ -50,6 +50,10 @@ class AsyncioRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for the tasks of this loop."""
         return _LoopLimiter(places)
+
+    def once(self, work: Work) -> Work:
+        """The work in a task of its own, so that no caller's end is its end."""
+        return _LoopOnce(self._loop, work)
 
 
 class LoopCoalescer:
@@ -115,3 +119,15 @@ class _LoopLimiter:
 
     def release(self) -> None:
         self._semaphore.release()
+
+
+class _LoopOnce:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Work) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self) -> None:
+        if self._task is None:
+            self._task = self._loop.create_task(self._work(), name="holdfast once")
+        await asyncio.shield(self._task)

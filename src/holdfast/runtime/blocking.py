@@ -16,7 +16,15 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState, StoreError, Unavailable
-from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, batch_length
+from holdfast.runtime.contract import (
+    Coalescer,
+    Flush,
+    HomeProcess,
+    Limiter,
+    Unit,
+    Work,
+    batch_length,
+)
 
 T = TypeVar("T")
 
@@ -50,6 +58,10 @@ class BlockingRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for threads."""
         return _ThreadLimiter(places)
+
+    def once(self, work: Work) -> Work:
+        """The work on the first thread that comes; the others wait for it."""
+        return _ThreadOnce(work)
 
 
 class ThreadCoalescer:
@@ -179,3 +191,18 @@ class _ThreadLimiter:
 
     def release(self) -> None:
         self._places.put(None)
+
+
+class _ThreadOnce:
+    """What an interrupt (Ctrl-C) cut short is begun again by the next caller."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._lock = threading.RLock()  # a signal handler may call it in the middle of the work
+        self._done = False
+
+    async def __call__(self) -> None:
+        with self._lock:
+            if not self._done:
+                await self._work()
+                self._done = True

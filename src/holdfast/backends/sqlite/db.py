@@ -57,6 +57,7 @@ class SqliteDb:
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         self._coalescer = runtime.coalescer(self._flush)
+        self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
     async def start(self, look: Callable[[], None]) -> None:
@@ -123,12 +124,15 @@ class SqliteDb:
 
     async def close(self) -> None:
         """Finish the queue, then free everything; in a forked child, leave the parent's alone."""
-        if self._closed or not self.runtime.at_home:
-            return
-        self._closed = True
+        if self.runtime.at_home:
+            self._here()
+            self._closed = True
+            await self._finish()
+
+    async def _drain_and_free(self) -> None:
         try:
             await self._coalescer.drain()
-        finally:  # also when the closing task is cancelled
+        finally:  # also when the loop ends
             await self.runtime.offload(self._free)
 
     def __del__(self) -> None:

@@ -19,6 +19,7 @@ class Readers:
         self._path = path
         self._config = config
         self._idle: list[SqliteConnection] = []
+        self._closed = False
 
     def take(self) -> SqliteConnection:
         """A connection that is the caller's until it is given back."""
@@ -30,11 +31,15 @@ class Readers:
     def give_back(self, reader: SqliteConnection) -> None:
         """Return a connection."""
         self._idle.append(reader)
+        if self._closed:
+            self.close()
 
     def close(self) -> None:
-        """Close the idle ones; one that a thread still reads with closes when it is forgotten."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close the idle ones now, and one that a thread still reads with when it comes back."""
+        self._closed = True
+        with contextlib.suppress(IndexError):  # two threads may close at once
+            while True:
+                self._idle.pop().close()
 
 
 class OneConnection:
@@ -55,4 +60,6 @@ class OneConnection:
         self.kept_out.release()
 
     def close(self) -> None:
-        """Nothing to close: the writer is not ours."""
+        """Close the writer, once nobody uses it."""
+        with self.kept_out:
+            self._writer.close()
