@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import msgspec
 
-from holdfast.backends.sqlite.backup import backup
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
@@ -47,7 +47,8 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
     except BaseException:
         await db.close()
         raise
-    return SqliteBackend(db, MEMORY_CAPABILITIES if folder else FILE_CAPABILITIES)
+    shared = folder is None and config.locking == "normal"
+    return SqliteBackend(db, FILE_CAPABILITIES if shared else MEMORY_CAPABILITIES)
 
 
 class SqliteBackend:
@@ -80,9 +81,11 @@ class SqliteBackend:
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend."""
         self._db.check()
-        await self._db.runtime.offload(
-            lambda: backup(self._db.path, self._db.config, path, progress)
-        )
+        given_up = threading.Event()
+        try:
+            await self._db.runtime.offload(lambda: self._db.copier.copy(path, progress, given_up))
+        finally:
+            given_up.set()  # a cancelled task leaves the thread behind, which then stops too
 
     async def close(self) -> None:
         """See Backend."""

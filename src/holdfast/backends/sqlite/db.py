@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
 from holdfast.backends.sqlite.connection import Params, SqliteConnection
 from holdfast.backends.sqlite.readers import OneConnection, Readers
@@ -52,6 +53,7 @@ class SqliteDb:
         self._closed = True  # until there is something to close
         self._writer = SqliteConnection(path, config, create=config.migrate)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
+        self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
@@ -143,6 +145,7 @@ class SqliteDb:
             self._free()
 
     def _free(self) -> None:
+        self.copier.stop()
         if self._thread is not None:
             self._thread.shutdown()
         if self._checkpointer is not None:

@@ -47,13 +47,16 @@ def prepare(path: str, *, create: bool) -> str:
     what = f"SQLite {shown(path)}"
     real = os.path.realpath(check_path(path, what))
     try:
-        if not check_place(real, what):
+        found = check_place(real, what)
+        if found is None:
             if not create:
                 raise InvalidState(
                     f"{what}: does not exist; open it once with migrate=True, "
                     "or run holdfast.migrate(url)"
                 )
             create_private(real)
+        elif found.st_size == 1:  # SQLite takes it for an empty database and writes over it
+            raise Corrupt(f"{what}: file is not a database")
     except FileExistsError:
         pass  # another process was faster
     except OSError as exc:
@@ -72,8 +75,8 @@ def check_path(path: str, what: str) -> str:
     return path
 
 
-def check_place(real: str, what: str) -> bool:
-    """True when a file is there, False when one can be made there; refuse anything else."""
+def check_place(real: str, what: str) -> os.stat_result | None:
+    """The file that is there, or None when one can be made there; refuse anything else."""
     size = len(real.encode())
     if size > _MAX_PATH_BYTES:
         raise InvalidArgument(f"{what}: the path has {size} bytes, SQLite takes {_MAX_PATH_BYTES}")
@@ -81,14 +84,12 @@ def check_place(real: str, what: str) -> bool:
         found = Path(real).stat()
     except (FileNotFoundError, NotADirectoryError):
         _check_folder(str(Path(real).parent), what)
-        return False
+        return None
     if stat.S_ISDIR(found.st_mode):
         raise InvalidArgument(f"{what}: is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):
         raise InvalidArgument(f"{what}: is not a regular file")
-    if found.st_size == 1:  # SQLite takes it for an empty database and writes over it
-        raise Corrupt(f"{what}: file is not a database")
-    return True
+    return found
 
 
 def create_private(real: str) -> None:
