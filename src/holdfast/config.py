@@ -1,7 +1,8 @@
 """What a store can be told when it is opened.
 
 Every field is also a query parameter of the URL, which wins over the config:
-`sqlite:///app.db?durability=standard`. Durations are seconds.
+`sqlite:///app.db?durability=standard`. Durations are seconds. One config may serve stores on
+several engines, each of which takes what is its own; a URL has no settings of another engine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from holdfast.clock import Duration, duration_us
+from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument
 
 Durability = Literal["always", "standard", "cache"]
@@ -20,7 +21,18 @@ Commit = Literal["inline", "thread"]
 Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
+ENGINE_SETTINGS = {
+    "sqlite": frozenset({"commit", "busy_timeout", "checkpoint_pages", "locking", "vfs"}),
+    "postgres": frozenset(
+        {"schema", "pool_size", "connect_timeout", "statement_timeout", "lock_timeout"}
+    ),
+}
+"""The settings that only one engine has; all others are everybody's."""
+
 MIB = 1024 * 1024
+_MOST_PAGES = 2**31 - 1  # SQLite's own integers
+_MOST_CONNECTIONS = 10_000
+_MOST_SECONDS = (2**31 - 1) // 1000  # PostgreSQL keeps timeouts as 32 bits of milliseconds
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -57,11 +69,16 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         _one_of("durability", self.durability, get_args(Durability))
         _one_of("commit", self.commit, get_args(Commit))
         _one_of("locking", self.locking, get_args(Locking))
-        for name in ("payload_warn_bytes", "payload_max_bytes", "checkpoint_pages", "pool_size"):
-            _positive(name, getattr(self, name))
+        if not isinstance(self.migrate, bool):
+            raise InvalidArgument(f"migrate: wanted True or False, found {self.migrate!r}")
+        _positive("payload_warn_bytes", self.payload_warn_bytes)
+        _positive("payload_max_bytes", self.payload_max_bytes)
+        _positive("checkpoint_pages", self.checkpoint_pages, most=_MOST_PAGES)
+        _positive("pool_size", self.pool_size, most=_MOST_CONNECTIONS)
         for name in ("busy_timeout", "connect_timeout", "statement_timeout", "lock_timeout"):
-            if duration_us(getattr(self, name), name=name) <= 0:
-                raise InvalidArgument(f"{name}: must be above zero, found {getattr(self, name)!r}")
+            _timeout(name, getattr(self, name))
+        if self.vfs is not None:
+            _vfs(self.vfs)
         if isinstance(self.history, timedelta):
             _positive("history", duration_us(self.history, name="history"))
         elif self.history != "all":
@@ -84,6 +101,21 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {value!r}")
 
 
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**63:
+def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise InvalidArgument(f"{name}: wanted a whole number above zero, found {value!r}")
+    if value > most:
+        raise InvalidArgument(f"{name}: at most {most}")
+
+
+def _vfs(name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise InvalidArgument(f"vfs: wanted the name of a VFS, found {name!r}")
+
+
+def _timeout(name: str, value: Duration) -> None:
+    us = duration_us(value, name=name)
+    if us <= 0:
+        raise InvalidArgument(f"{name}: must be above zero, found {value!r}")
+    if us > _MOST_SECONDS * MICROSECONDS:
+        raise InvalidArgument(f"{name}: at most {_MOST_SECONDS} seconds")
