@@ -30,6 +30,7 @@ ENGINE_SETTINGS = {
 """The settings that only one engine has; all others are everybody's."""
 
 MIB = 1024 * 1024
+_MOST_BITS = 64
 _MOST_PAGES = 2**31 - 1  # SQLite's own integers
 _MOST_CONNECTIONS = 10_000
 _MOST_SECONDS = (2**31 - 1) // 1000  # PostgreSQL keeps timeouts as 32 bits of milliseconds
@@ -70,7 +71,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         _one_of("commit", self.commit, get_args(Commit))
         _one_of("locking", self.locking, get_args(Locking))
         if not isinstance(self.migrate, bool):
-            raise InvalidArgument(f"migrate: wanted True or False, found {self.migrate!r}")
+            raise InvalidArgument(f"migrate: wanted True or False, found {_shown(self.migrate)}")
         _positive("payload_warn_bytes", self.payload_warn_bytes)
         _positive("payload_max_bytes", self.payload_max_bytes)
         _positive("checkpoint_pages", self.checkpoint_pages, most=_MOST_PAGES)
@@ -85,7 +86,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             _positive("history", self.history)
         if not isinstance(self.schema, str) or not _SCHEMA.fullmatch(self.schema):
             raise InvalidArgument(
-                f"schema {self.schema!r}: wanted lower-case letters, digits and _, at most 63"
+                f"schema {_shown(self.schema)}: wanted lower-case letters, digits and _, at most 63"
             )
         if self.commit == "thread" and self.locking == "exclusive":
             raise InvalidArgument("commit=thread needs locking=normal: exclusive is one connection")
@@ -96,26 +97,32 @@ def seconds(duration: Duration) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
+def _shown(value: object) -> str:
+    # Python refuses to write out very long numbers.
+    huge = isinstance(value, int) and value.bit_length() > _MOST_BITS
+    return "a number beyond 64 bits" if huge else repr(value)
+
+
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {value!r}")
+        raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {_shown(value)}")
 
 
 def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {value!r}")
+        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {_shown(value)}")
     if value > most:
         raise InvalidArgument(f"{name}: at most {most}")
 
 
 def _vfs(name: object) -> None:
     if not isinstance(name, str) or not name or not name.isprintable():
-        raise InvalidArgument(f"vfs: wanted the name of a VFS, found {name!r}")
+        raise InvalidArgument(f"vfs: wanted the name of a VFS, found {_shown(name)}")
 
 
 def _timeout(name: str, value: Duration) -> None:
     us = duration_us(value, name=name)
     if us <= 0:
-        raise InvalidArgument(f"{name}: must be above zero, found {value!r}")
+        raise InvalidArgument(f"{name}: must be above zero, found {_shown(value)}")
     if us > _MOST_SECONDS * MICROSECONDS:
         raise InvalidArgument(f"{name}: at most {_MOST_SECONDS} seconds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.aio.store import AsyncStore
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument, InvalidState
+from holdfast.errors import InvalidArgument, InvalidState, Unavailable
 from holdfast.facets.backend import Backend
 from holdfast.facets.names import check_name
 from holdfast.runtime import Runtime
@@ -77,7 +77,11 @@ class Opening:
             await self._store.close()
 
     async def _open(self) -> AsyncStore:
-        backend = await _open_backend(self._target, AsyncioRuntime())
+        try:
+            runtime = AsyncioRuntime()
+        except RuntimeError as exc:
+            raise InvalidState(f"open_async is for asyncio: {exc}") from exc
+        backend = await _open_backend(self._target, runtime)
         return AsyncStore(backend, self._namespace, self._target.config)
 
 
@@ -90,14 +94,21 @@ def _checked(config: StoreConfig | None) -> StoreConfig:
 
 
 async def _open_backend(target: Target, runtime: Runtime) -> Backend:
-    if target.engine == "sqlite":
+    try:
+        return await _opener(target.engine)(target.address, target.config, runtime)
+    except OSError as exc:  # such as too many open files, while our own are read
+        raise Unavailable(f"opening the store: {exc}") from exc
+
+
+def _opener(engine: str) -> Callable[[str, StoreConfig, Runtime], Awaitable[Backend]]:
+    if engine == "sqlite":
         from holdfast.backends.sqlite.backend import open_backend
 
-        return await open_backend(target.address, target.config, runtime)
+        return open_backend
     try:
         from holdfast.backends.postgres.backend import open_backend as open_postgres
     except ImportError as exc:  # also when psycopg is there, but finds no libpq
         raise InvalidState(
             f"PostgreSQL needs psycopg ({exc}): pip install 'holdfast[postgres]'"
         ) from exc
-    return await open_postgres(target.address, target.config, runtime)
+    return open_postgres

@@ -126,6 +126,13 @@ def test_what_can_never_work_is_refused(settings: dict[str, Any], words: str) ->
         StoreConfig(**settings)
 
 
+@pytest.mark.parametrize("name", StoreConfig.__struct_fields__)
+@pytest.mark.parametrize("value", [10**5000, -(10**5000)], ids=["huge", "minus huge"])
+def test_number_that_python_does_not_write_out_is_refused(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        StoreConfig(**{name: value})
+
+
 @pytest.mark.parametrize(
     ("duration", "as_float"), [(5, 5.0), (0.25, 0.25), (timedelta(milliseconds=1500), 1.5)]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -165,6 +166,9 @@ def _below_a_file(path: Path) -> str:
         (lambda path: f"{path.parent}/{'x' * 5000}.db", "bytes, SQLite takes"),
         (lambda path: f"{path.parent}/{'./' * 3000}{'y' * 300}", "too long"),
         (lambda path: f"{path.parent}/\udcff.db", "not UTF-8"),
+        (lambda path: f"{path}-wal", "SQLite's own"),
+        (lambda path: f"{path}-shm", "SQLite's own"),
+        (lambda path: f"{path}-journal", "SQLite's own"),
     ],
 )
 def test_path_that_cannot_be_is_an_invalid_argument(
@@ -267,6 +271,64 @@ def test_new_file_in_a_folder_without_the_right_is_unauthorized(public: Path) ->
     public.chmod(0o555)
     said = _as_nobody(lambda: holdfast.open(f"sqlite:///{public}/x.db"))
     assert re.match("Unauthorized False SQLite .*denied", said), said
+
+
+# A machine in a bad state
+
+
+def test_folder_that_is_gone_is_an_invalid_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(InvalidArgument, match="No such file"):
+        holdfast.open("sqlite:///x.db")
+    with (
+        holdfast.open("sqlite://:memory:") as store,
+        pytest.raises(InvalidArgument, match="folder is gone"),
+    ):
+        store.backup("copy.db")
+
+
+def test_memory_without_a_place_for_it_is_an_invalid_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no"))
+    with pytest.raises(InvalidArgument, match="temporary folder"):
+        holdfast.open("sqlite://:memory:")
+
+
+def test_too_few_descriptors_are_unavailable_and_nothing_stays_open(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as plain as can be
+
+    def fails(extra: int) -> bool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + extra, hard))
+        try:
+            holdfast.open(f"sqlite:///{tmp_path}/x.db").close()
+        except holdfast.Unavailable:
+            return True
+        else:
+            return False
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    holdfast.open(f"sqlite:///{tmp_path}/x.db").close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = opened()
+    lowest = os.dup(0)  # the first number that is free
+    os.close(lowest)
+    outcomes = [fails(extra) for extra in range(30)]
+    assert outcomes[0]
+    assert not outcomes[-1]
+    assert opened() == before
+
+
+def test_open_async_without_a_loop_says_so(tmp_path: Path) -> None:
+    opening = holdfast.open_async(f"sqlite:///{tmp_path}/x.db").__await__()
+    with pytest.raises(InvalidState, match="open_async is for asyncio: no running event loop"):
+        next(opening)
 
 
 # Settings that only SQLite can judge

@@ -91,3 +91,5 @@ def _absolute(path: str | os.PathLike[str]) -> str:
         raise InvalidArgument(
             f"backup path: wanted text or a path, found {type(path).__name__}"
         ) from None
+    except OSError as exc:
+        raise InvalidArgument(f"backup path: the current folder is gone: {exc.strerror}") from exc

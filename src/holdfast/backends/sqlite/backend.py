@@ -12,7 +12,7 @@ import msgspec
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
-from holdfast.backends.sqlite.files import prepare
+from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
@@ -31,7 +31,7 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
     if path == MEMORY:
         # A private temporary file without syncs: SQLite's own in-memory databases
         # refuse write-ahead logging, and a writer there waits for every reader.
-        folder = tempfile.mkdtemp(prefix="holdfast-")
+        folder = _temporary_folder()
         path = str(Path(folder) / "memory.db")
         config = msgspec.structs.replace(config, durability="cache")
     try:
@@ -42,13 +42,13 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    shared = folder is None and config.locking == "normal"
     try:
         await migrate(db, allowed=config.migrate)
+        return SqliteBackend(db, FILE_CAPABILITIES if shared else MEMORY_CAPABILITIES)
     except BaseException:
         await db.close()
         raise
-    shared = folder is None and config.locking == "normal"
-    return SqliteBackend(db, FILE_CAPABILITIES if shared else MEMORY_CAPABILITIES)
 
 
 class SqliteBackend:
@@ -90,3 +90,10 @@ class SqliteBackend:
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="holdfast-")
+    except OSError as exc:
+        raise refusal(exc, f"SQLite {MEMORY!r}: a temporary folder") from exc

@@ -24,6 +24,8 @@ from holdfast.errors import (
 
 # SQLite's own limit is 512 with room for "-journal"; found by trying.
 _MAX_PATH_BYTES = 504
+# Names of the files beside a database: SQLite would take one for the other's.
+_BESIDE = ("-wal", "-shm", "-journal")
 _OS_ERRORS: dict[int | None, type[StoreError]] = {
     errno.EACCES: Unauthorized,
     errno.EPERM: Unauthorized,
@@ -45,8 +47,9 @@ def prepare(path: str, *, create: bool) -> str:
     connections are opened later too, and the process may change its folder.
     """
     what = f"SQLite {shown(path)}"
-    real = os.path.realpath(check_path(path, what))
+    check_path(path, what)
     try:
+        real = os.path.realpath(path)  # fails when the current folder is gone
         found = check_place(real, what)
         if found is None:
             if not create:
@@ -78,6 +81,8 @@ def check_path(path: str, what: str) -> str:
 def check_place(real: str, what: str) -> os.stat_result | None:
     """The file that is there, or None when one can be made there; refuse anything else."""
     size = len(real.encode())
+    if real.endswith(_BESIDE):
+        raise InvalidArgument(f"{what}: a name that ends in {', '.join(_BESIDE)} is SQLite's own")
     if size > _MAX_PATH_BYTES:
         raise InvalidArgument(f"{what}: the path has {size} bytes, SQLite takes {_MAX_PATH_BYTES}")
     try:
