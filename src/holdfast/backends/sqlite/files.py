@@ -6,6 +6,7 @@ drop the locks that this process holds on it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -50,18 +51,7 @@ def prepare(path: str, *, create: bool) -> str:
     check_path(path, what)
     try:
         real = os.path.realpath(path)  # fails when the current folder is gone
-        found = check_place(real, what)
-        if found is None:
-            if not create:
-                raise InvalidState(
-                    f"{what}: does not exist; open it once with migrate=True, "
-                    "or run holdfast.migrate(url)"
-                )
-            create_private(real)
-        elif found.st_size == 1:  # SQLite takes it for an empty database and writes over it
-            raise Corrupt(f"{what}: file is not a database")
-    except FileExistsError:
-        pass  # another process was faster
+        _require(real, what, create=create)
     except OSError as exc:
         raise refusal(exc, what) from exc
     return real
@@ -126,6 +116,20 @@ def no_right(path: str) -> str | None:
 def shown(path: str) -> str:
     """The path as a message shows it."""
     return repr(path) if len(path) <= _MAX_PATH_BYTES else f"{path[:60]!r}…"
+
+
+def _require(real: str, what: str, *, create: bool) -> None:
+    found = check_place(real, what)
+    if found is None:
+        if not create:
+            raise InvalidState(
+                f"{what}: does not exist; open it once with migrate=True, "
+                "or run holdfast.migrate(url)"
+            )
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            create_private(real)
+    elif found.st_size == 1:  # SQLite takes it for an empty database and writes over it
+        raise Corrupt(f"{what}: file is not a database")
 
 
 def _check_folder(folder: str, what: str) -> None:
