@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import resource
@@ -148,6 +149,11 @@ def _loop(path: Path) -> str:
     return str(path)
 
 
+def _link_to_bytes(path: Path) -> str:
+    os.symlink(b"\xff.db", os.fsencode(path))  # noqa: PTH211 - a name that is not text
+    return str(path)
+
+
 def _below_a_file(path: Path) -> str:
     path.touch()
     return f"{path}/x.db"
@@ -160,6 +166,7 @@ def _below_a_file(path: Path) -> str:
         (_pipe, "not a regular file"),
         (_loop, "symbolic links"),
         (_below_a_file, "is not a folder"),
+        (_link_to_bytes, "not UTF-8"),
         (lambda path: f"{path.parent}/no/x.db", r"the folder '.*/no' does not exist"),
         (lambda path: f"{path.parent}/~/x.db", "does not exist; ~ is not expanded"),
         (lambda path: f"{path.parent}/{'x' * 300}.db", "too long"),
@@ -271,6 +278,45 @@ def test_new_file_in_a_folder_without_the_right_is_unauthorized(public: Path) ->
     public.chmod(0o555)
     said = _as_nobody(lambda: holdfast.open(f"sqlite:///{public}/x.db"))
     assert re.match("Unauthorized False SQLite .*denied", said), said
+
+
+# A file that another program has locked
+
+
+def test_event_loop_goes_on_while_opening_waits_and_may_be_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "x.db"
+        _foreign(path)
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN EXCLUSIVE")
+        opening = asyncio.ensure_future(_opened(f"sqlite:///{path}?busy_timeout=30"))
+        for _ in range(20):  # a blocked loop would never get through these
+            await asyncio.sleep(0.001)
+        assert not opening.done()
+        opening.cancel()
+        await asyncio.wait([opening], timeout=30)
+        assert opening.cancelled()
+        other.execute("COMMIT")
+        assert other.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
+        other.close()
+
+    asyncio.run(main())
+    assert [file.name for file in tmp_path.iterdir()] == ["x.db"]
+
+
+def test_file_locked_for_too_long_is_a_timeout(tmp_path: Path) -> None:
+    _foreign(tmp_path / "x.db")
+    other = apsw.Connection(f"{tmp_path}/x.db")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(holdfast.Timeout, match="another process"):
+        holdfast.open(f"sqlite:///{tmp_path}/x.db?busy_timeout=0.01")
+    other.execute("COMMIT")
+    other.close()
+    holdfast.open(f"sqlite:///{tmp_path}/x.db").close()
+
+
+async def _opened(url: str) -> holdfast.AsyncStore:
+    return await holdfast.open_async(url)
 
 
 # A machine in a bad state

@@ -36,9 +36,14 @@ _READ_BUSY_MS = 2000
 
 
 class SqliteConnection:
-    """A connection whose statements run at once, on the calling thread."""
+    """A connection whose statements run at once, on the calling thread.
 
-    def __init__(self, path: str, config: StoreConfig, *, create: bool = False) -> None:
+    With `later` nothing is read from the file, and no lock waited for, before `set_up`.
+    """
+
+    def __init__(
+        self, path: str, config: StoreConfig, *, create: bool = False, later: bool = False
+    ) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         try:
             self.raw = apsw.Connection(path, flags=flags, vfs=config.vfs)
@@ -53,17 +58,23 @@ class SqliteConnection:
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # One cursor for all statements: none is ever left half read.
         self._execute = self.raw.cursor().execute
-        try:
-            if config.locking == "exclusive":
-                self.run("PRAGMA locking_mode = EXCLUSIVE")
-            self.run(f"PRAGMA synchronous = {_SYNCHRONOUS[config.durability]}")
-            self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone stays in the drive's cache
-            self.run("PRAGMA checkpoint_fullfsync = ON")
-            self.run("PRAGMA temp_store = MEMORY")
-            self.run(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        except StoreError:
-            self.close()
-            raise
+        self._config = config
+        if not later:
+            try:
+                self.set_up()
+            except StoreError:
+                self.close()
+                raise
+
+    def set_up(self) -> None:
+        """Give the connection its settings."""
+        if self._config.locking == "exclusive":
+            self.run("PRAGMA locking_mode = EXCLUSIVE")
+        self.run(f"PRAGMA synchronous = {_SYNCHRONOUS[self._config.durability]}")
+        self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone stays in the drive's cache
+        self.run("PRAGMA checkpoint_fullfsync = ON")
+        self.run("PRAGMA temp_store = MEMORY")
+        self.run(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
 
     def rows(self, query: str, params: Params) -> list[Row]:
         """The rows of one statement."""

@@ -51,7 +51,7 @@ class SqliteDb:
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = True  # until there is something to close
-        self._writer = SqliteConnection(path, config, create=config.migrate)
+        self._writer = SqliteConnection(path, config, create=config.migrate, later=True)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
@@ -66,6 +66,7 @@ class SqliteDb:
         """Switch the file to write-ahead logging, unless `look` refuses it, and watch the log."""
         self._writer.raw.set_busy_timeout(0)  # waiting is ours, see _begin
         try:
+            await self._patiently(self._writer.set_up, self.runtime.sleep)
             await self._patiently(look, self.runtime.sleep)
         except StoreError:
             self._writer.leave_log()

@@ -51,7 +51,7 @@ def prepare(path: str, *, create: bool) -> str:
     check_path(path, what)
     try:
         real = os.path.realpath(path)  # fails when the current folder is gone
-        _require(real, what, create=create)
+        _require(check_path(real, what), what, create=create)
     except OSError as exc:
         raise refusal(exc, what) from exc
     return real
