@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from holdfast.clock import MICROSECONDS, Duration, duration_us
+from holdfast.clock import Duration, duration_us
 from holdfast.errors import InvalidArgument
 
 Durability = Literal["always", "standard", "cache"]
@@ -33,7 +33,6 @@ MIB = 1024 * 1024
 _MOST_BITS = 64
 _MOST_PAGES = 2**31 - 1  # SQLite's own integers
 _MOST_CONNECTIONS = 10_000
-_MOST_SECONDS = (2**31 - 1) // 1000  # PostgreSQL keeps timeouts as 32 bits of milliseconds
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -121,8 +120,5 @@ def _vfs(name: object) -> None:
 
 
 def _timeout(name: str, value: Duration) -> None:
-    us = duration_us(value, name=name)
-    if us <= 0:
+    if duration_us(value, name=name) <= 0:
         raise InvalidArgument(f"{name}: must be above zero, found {_shown(value)}")
-    if us > _MOST_SECONDS * MICROSECONDS:
-        raise InvalidArgument(f"{name}: at most {_MOST_SECONDS} seconds")

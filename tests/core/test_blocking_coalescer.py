@@ -107,6 +107,7 @@ class Flusher:
                 raise self.errors[name]
         for unit in units:
             unit.answers = list(unit.items)
+            unit.settled = True
 
     def call(self, *items: object, interrupt: Callable[[Any], object] | None = None) -> Caller:
         return Caller(self.coalescer, Queued(list(items), interrupt))

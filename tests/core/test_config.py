@@ -116,8 +116,6 @@ def test_timeouts_are_finite_and_above_zero(name: str, value: object) -> None:
         ({"pool_size": 10_001}, "pool_size: at most 10000"),
         ({"checkpoint_pages": 2**31}, "checkpoint_pages: at most 2147483647"),
         ({"payload_max_bytes": 2**63}, "payload_max_bytes: at most"),
-        ({"busy_timeout": 2_147_484}, "busy_timeout: at most 2147483 seconds"),
-        ({"lock_timeout": timedelta(days=25)}, "lock_timeout: at most 2147483 seconds"),
     ],
     ids=lambda value: repr(value)[:40],
 )

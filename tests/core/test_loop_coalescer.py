@@ -33,6 +33,7 @@ class Flusher:
             raise self.error
         for unit in units:
             unit.answers = list(unit.items)
+            unit.settled = True
 
     async def call(self, *items: object) -> list[Any]:
         unit = Unit(None, items)

@@ -151,15 +151,25 @@ async def write_async(url: str, scripts: list[Script]) -> None:
         await asyncio.gather(*map(work, scripts))
 
 
+STEPS = """
+    SELECT count(*)
+    FROM (
+        SELECT version, value, lag(version, 1, CAST(0 AS bigint))
+            OVER (PARTITION BY name ORDER BY commit_id) AS before
+        FROM {prefix}cell_versions
+    ) AS step
+    WHERE version <> before + CASE WHEN value IS NULL THEN 0 ELSE 1 END
+"""
+
 HEADS = """
     SELECT count(*)
-    FROM {prefix}cells AS head
-    LEFT JOIN {prefix}cell_versions AS newest ON newest.commit_id = head.commit_id
+    FROM holdfast.cells AS head
+    LEFT JOIN holdfast.cell_versions AS newest ON newest.commit_id = head.commit_id
     WHERE newest.name IS NULL
        OR newest.name <> head.name
        OR newest.version <> head.version
-       OR (newest.value IS NULL) <> (CAST(head.deleted AS INTEGER) = 1)
-       OR EXISTS (SELECT 1 FROM {prefix}cell_versions AS v
+       OR (newest.value IS NULL) <> head.deleted
+       OR EXISTS (SELECT 1 FROM holdfast.cell_versions AS v
                   WHERE v.name = head.name AND v.commit_id > head.commit_id)
 """
 
@@ -178,14 +188,16 @@ def check(url: str) -> None:
         done = [progress_of(role, store) for role in range(len(ROLES))]
     if url.startswith("postgresql"):
         with psycopg.connect(url.split("?", maxsplit=1)[0], autocommit=True) as connection:
-            torn = connection.execute(HEADS.format(prefix="holdfast.").encode()).fetchone()
+            torn = connection.execute(HEADS.encode()).fetchone()
+            gaps = connection.execute(STEPS.format(prefix="holdfast.").encode()).fetchone()
+        assert torn == (0,), f"{torn} cells whose head is not their newest version"
     else:
         sqlite = apsw.Connection(url.removeprefix("sqlite:///").split("?")[0])
         verdict = sqlite.execute("PRAGMA integrity_check").fetchall()
         assert verdict == [("ok",)], verdict
-        torn = sqlite.execute(HEADS.format(prefix="holdfast_")).fetchone()
+        gaps = sqlite.execute(STEPS.format(prefix="holdfast_")).fetchone()
         sqlite.close()
-    assert torn == (0,), f"{torn} cells whose head is not their newest version"
+    assert gaps == (0,), f"{gaps} versions that do not follow their cell's last one"
     say("done", json.dumps(done))
 
 

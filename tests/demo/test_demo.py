@@ -133,7 +133,7 @@ def test_an_order_counted_twice_by_someone_else_makes_it_fail(folder: Path, tmp_
 def double_count(file: Path) -> None:
     """Count an order that nobody took, in the namespace of the run that the file holds."""
     connection = apsw.Connection(str(file))
-    ((namespace,),) = connection.execute("SELECT DISTINCT namespace FROM holdfast_cells")
+    ((namespace,),) = connection.execute("SELECT DISTINCT namespace FROM holdfast_cell_versions")
     connection.close()
     with holdfast.open(f"sqlite:///{file}", str(namespace)) as store:
         change(store.cells, COUNTER, lambda count: count + 1, op_id=uuid.uuid4())

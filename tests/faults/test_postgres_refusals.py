@@ -128,6 +128,18 @@ def test_server_that_stops_answering_times_out_every_caller_and_works_again(
     assert [colour.run(store.cells.get(f"cell-{n}")) for n in range(8)] == list(range(8))
 
 
+def test_read_only_server_writes_nothing_and_is_worth_another_try(
+    colour: Colour, open_store: OpenStore, database: str
+) -> None:
+    colour.run(open_store(database).cells.set("cell", 1))
+    store = open_store(f"{database}?options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(Unavailable, match="read-only") as raised:
+        colour.run(store.cells.set("cell", 2))
+    assert raised.value.retryable
+    assert not raised.value.outcome_unknown
+    assert [cell.version for cell in colour.run(store.cells.getv("cell"))] == [1]
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -137,7 +149,34 @@ def test_server_that_stops_answering_times_out_every_caller_and_works_again(
         f"postgresql://guest:x/{PASSWORD}@127.0.0.1:1/somewhere",
         f"postgresql://guest:{PASSWORD}%zz@127.0.0.1:1/somewhere",
         f"postgresql://127.0.0.1:1/somewhere?user=guest&password={PASSWORD}&no_such_option=1",
+        f"postgresql://127.0.0.1:1/somewhere?user=guest&password=x&{PASSWORD}=1",
+        f"postgresql://guest:1?{PASSWORD}=x@127.0.0.1:1/somewhere",
+        f"postgresql://guest:1?x&{PASSWORD}@127.0.0.1:1/somewhere",
+        f"postgresql://guest:{PASSWORD}@{'h' * 64}/somewhere",
+        f"postgresql://guest:{PASSWORD}@one..two/somewhere",
+        f"postgresql://guest:{PASSWORD}@127.0.0.1:1,{'h' * 64}/somewhere",
+        f"postgresql://guest:{PASSWORD}@%ff/somewhere",
+        f"postgresql://guest:{PASSWORD}\udc80@127.0.0.1:1/somewhere",
+        f"postgresql://guest:{PASSWORD}\0@127.0.0.1:1/somewhere",
     ],
+    ids=str.__repr__,
 )
 def test_bad_url_is_refused_without_its_password(open_store: OpenStore, url: str) -> None:
     assert type(refusal(open_store, url)) is InvalidArgument
+
+
+def test_unknown_option_is_named(open_store: OpenStore) -> None:
+    url = f"postgresql://guest:{PASSWORD}@127.0.0.1:1/somewhere?sslmode=prefer&no_such_option=1"
+    error = refusal(open_store, url)
+    assert type(error) is InvalidArgument
+    assert "unknown option 'no_such_option'" in str(error)
+    assert "%XX" not in str(error)
+
+
+@pytest.mark.parametrize("length", [64, 1000, 20_000], ids=str)
+def test_user_longer_than_any_is_a_refusal_of_ours(
+    open_store: OpenStore, guarded: PostgresServer, length: int
+) -> None:
+    where = f"127.0.0.1:{guarded.port}/postgres"
+    error = refusal(open_store, f"postgresql://{'u' * length}:{PASSWORD}@{where}")
+    assert type(error) in {NotFound, Unauthorized, Unavailable}

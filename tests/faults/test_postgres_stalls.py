@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from holdfast import AsyncStore, Timeout
+from holdfast import AsyncStore, Timeout, Unavailable
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
 
@@ -133,6 +133,58 @@ def test_lock_timeout_of_a_repeat_leaves_the_outcome_unknown(
     assert colour.run(store.cells.set("contended", 2, op_id=op_id)) == 2
 
 
+@pytest.mark.parametrize("history", ["all", 2, 1], ids=str)
+def test_lost_write_that_retention_dropped_before_the_repeat_is_unknown(
+    colour: Colour,
+    open_store: OpenStore,
+    *,
+    proxy: FaultProxy,
+    database: str,
+    namespace: str,
+    observer: Observer,
+    history: str | int,
+) -> None:
+    store = open_store(proxy.through(database), history=history, lock_timeout=SOON)
+    colour.run(store.cells.set("cell", 1))
+    versions = None if history == "all" else history
+    outcomes: list[int | Unavailable] = []
+
+    def write() -> None:
+        try:
+            outcomes.append(colour.run(store.cells.set("cell", 2, op_id=uuid4())))
+        except Unavailable as error:
+            outcomes.append(error)
+
+    def write_between() -> None:
+        # All writers share this lock, so it is got after the first try and before the repeat.
+        with psycopg.connect(database) as other:
+            other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [namespace])
+            other.execute(
+                "SELECT holdfast.write_cell"
+                "(%s, 'cell', -1, '3', gen_random_uuid(), false, false, %s, NULL, NULL)",
+                [namespace, versions],
+            )
+
+    caller, between = threading.Thread(target=write), threading.Thread(target=write_between)
+    with observer.locked("cell"):
+        proxy.cut_before_reply(b"cell")
+        caller.start()
+        observer.wait_for_waiters(1)
+        between.start()
+        observer.wait_for_waiters(2)
+    between.join(SOON)
+    caller.join(SOON)
+    assert proxy.counts.cuts == 1
+    (outcome,) = outcomes
+    if history == 1:
+        assert isinstance(outcome, Unavailable)
+        assert (outcome.retryable, outcome.outcome_unknown) == (True, True)
+    else:
+        assert outcome == 2, "the first try can still be found"
+    kept = {"all": [3, 2, 1], 2: [3, 2], 1: [3]}[history]
+    assert [cell.version for cell in colour.run(store.cells.getv("cell"))] == kept
+
+
 @pytest.mark.parametrize("op_id", [None, uuid4()], ids=["store's id", "own id"])
 def test_request_that_the_server_runs_after_its_repeat_has_no_second_effect(
     colour: Colour, proxy: FaultProxy, observer: Observer, store: AsyncStore, op_id: UUID | None
@@ -185,3 +237,16 @@ def test_one_locked_row_does_not_hold_up_everybody(
     assert outcomes == ["timeout"] * 12 + ["written"] * 12
     # A wait of 2 s each would be 24 s; together they wait for a flush or two.
     assert elapsed < 20, "each caller waited for the lock in turn"
+
+
+def test_session_that_the_server_ended_while_idle_leaves_nothing_in_doubt(
+    colour: Colour, open_store: OpenStore, database: str, observer: Observer
+) -> None:
+    store = open_store(f"{database}?options=-c%20idle_session_timeout%3D1s")
+    colour.run(store.ping())
+    idle = observer.store_processes()
+    assert idle
+    for pid in idle:
+        observer.wait_until_gone(pid)
+    # Refused, not unknown: a first try that may have been made would make it so.
+    assert colour.run(store.cells.cas("cell", 1, "value")) is None

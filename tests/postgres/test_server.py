@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
+import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 import holdfast
 from holdfast import StoreConfig
+from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.sql.queries import load, postgres
+from holdfast.runtime.blocking import run
 from holdfast.testing.servers import PostgresServer
 
 Url = Callable[[], str]
+PATIENCE = 30
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +82,44 @@ def test_bad_schema_name_is_refused(database: str) -> None:
         holdfast.open(f"{database}?schema=Bad-Name")
 
 
-@pytest.mark.parametrize(("durability", "found"), [("always", "on"), ("standard", "off")])
-def test_durability_sets_synchronous_commit(url: Url, durability: str, found: str) -> None:
-    with holdfast.open(f"{url()}&durability={durability}") as store:
-        assert _setting(store, "synchronous_commit") == found
+@contextlib.contextmanager
+def _default(database: str, setting: str, value: str) -> Iterator[None]:
+    """The database's own default is this."""
+    name = database.rpartition("/")[2]
+    with psycopg.connect(database, autocommit=True) as raw:
+        raw.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
+        try:
+            yield
+        finally:
+            raw.execute(f"ALTER DATABASE {name} RESET {setting}")
+
+
+@pytest.mark.parametrize(
+    ("default", "always", "standard"),
+    [
+        ("off", "on", "off"),
+        ("local", "on", "off"),
+        ("remote_write", "on", "off"),
+        ("on", "on", "off"),
+        ("remote_apply", "remote_apply", "off"),
+    ],
+)
+def test_durability_is_at_least_what_was_asked_for(
+    url: Url, database: str, default: str, always: str, standard: str
+) -> None:
+    with _default(database, "synchronous_commit", default):
+        with holdfast.open(f"{url()}&durability=always") as store:
+            assert _setting(store, "synchronous_commit") == always
+        with holdfast.open(f"{url()}&durability=standard") as store:
+            assert _setting(store, "synchronous_commit") == standard
 
 
 def test_default_isolation_of_the_database_does_not_matter(url: Url, database: str) -> None:
-    name = database.rpartition("/")[2]
-    with psycopg.connect(database, autocommit=True) as raw:
-        raw.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
-    try:
-        with holdfast.open(url()) as store:
-            assert _setting(store, "transaction_isolation") == "read committed"
-    finally:
-        with psycopg.connect(database, autocommit=True) as raw:
-            raw.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+    with (
+        _default(database, "default_transaction_isolation", "serializable"),
+        holdfast.open(url()) as store,
+    ):
+        assert _setting(store, "transaction_isolation") == "read committed"
 
 
 def test_pruning_and_writing_do_not_deadlock(url: Url) -> None:
@@ -119,6 +149,28 @@ def test_timeouts_are_the_servers_too(url: Url) -> None:
         assert _setting(store, "statement_timeout") == "7s"
         assert _setting(store, "lock_timeout") == "3s"
         assert _setting(store, "application_name") == "holdfast"
+
+
+@pytest.mark.parametrize("endless", [1e9, timedelta(days=100_000_000)], ids=str)
+def test_timeouts_beyond_what_the_server_counts_are_its_longest(
+    url: Url, endless: float | timedelta
+) -> None:
+    config = StoreConfig(
+        statement_timeout=endless, lock_timeout=endless, connect_timeout=endless, pool_size=1
+    )
+    with holdfast.open(url(), config=config) as store:
+        assert _setting(store, "statement_timeout") == "2147483s"
+        assert _setting(store, "lock_timeout") == "2147483s"
+        # One waits for the other: the patience with the pool has its own limit.
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(store.cells.getv, "ab")) == [[], []]
+        assert store.cells.set("x", 1) == 1
+
+    async def main() -> None:
+        async with holdfast.open_async(url(), config=config) as store:
+            await asyncio.gather(store.cells.getv("a"), store.cells.getv("b"))
+
+    asyncio.run(main())
 
 
 def test_options_of_the_url_are_kept(url: Url) -> None:
@@ -190,6 +242,24 @@ def test_concurrent_calls_share_statements(url: Url) -> None:
     assert asyncio.run(main()) <= 3
 
 
+class _Echo:
+    async def apply(self, on: object, items: Sequence[int], *, repeat: bool) -> Sequence[int]:
+        del on, repeat
+        return items
+
+
+def test_operations_never_share_a_queue(url: Url) -> None:
+    # What is queued for one operation is one statement: a batch that took over the place of
+    # another one in memory must not take over its queue too.
+    with holdfast.open(url()) as store:
+        db: PostgresDb = store._backend._db  # type: ignore[attr-defined]  # noqa: SLF001
+        queues = []
+        for number in range(100):
+            assert run(db.write(_Echo(), [number])) == [number]
+            queues.append(list(db._coalescers.values())[-1])  # noqa: SLF001
+    assert len(set(queues)) == 100
+
+
 def test_no_query_reads_a_whole_table(url: Url) -> None:
     """On a young table without statistics, and with a generic plan, as in production."""
     target = url()
@@ -259,7 +329,48 @@ def test_user_without_create_rights_opens_a_migrated_store(url: Url, database: s
         holdfast.open(url().replace(f"//{user}@", "//plain@"))
 
 
+def test_migrations_of_two_schemas_do_not_wait_for_each_other(url: Url, database: str) -> None:
+    held, free = url(), url()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'"
+    with (
+        ThreadPoolExecutor(2) as pool,
+        psycopg.connect(database) as holder,
+        psycopg.connect(database, autocommit=True) as observer,
+    ):
+        # Its migration has the lock, and cannot create what somebody else is creating.
+        holder.execute(f"CREATE SCHEMA {held.partition('schema=')[2]}")
+        blocked = pool.submit(holdfast.migrate, held)
+        while not blocked.done() and observer.execute(waiting).fetchone() == (0,):
+            observer.execute("SELECT pg_sleep(0.02)")
+        try:
+            pool.submit(holdfast.migrate, free).result(PATIENCE)
+            assert not blocked.done()
+        finally:
+            holder.rollback()
+        blocked.result(PATIENCE)
+    for target in (held, free):
+        holdfast.open(f"{target}&migrate=false").close()
+
+
 # The pool
+
+
+def test_process_without_descriptors_gets_an_error_of_ours(url: Url) -> None:
+    with holdfast.open(url()) as store, contextlib.ExitStack() as after:
+        store.ping()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                after.callback(os.close, os.dup(0))
+        # One is free again then: enough for a socket, not for waiting on it.
+        run(store._backend._db._pool._drop_idle())  # type: ignore[attr-defined]  # noqa: SLF001
+        with pytest.raises(holdfast.Unavailable) as raised:
+            store.ping()
+        assert not raised.value.outcome_unknown
+        after.close()
+        store.ping()
 
 
 def test_pool_stays_within_its_size(url: Url, database: str) -> None:

@@ -123,8 +123,12 @@ class CellsBackend(Protocol):
 
     async def names(
         self, namespace: str, *, prefix: str, after: str | None, limit: int
-    ) -> list[str]:
-        """Names of live cells above `after` in byte order."""
+    ) -> tuple[list[str], str | None]:
+        """Look at the next `limit` cells above `after` in byte order.
+
+        Returns the names of those that are not deleted, and the last one looked at, None at
+        the end.
+        """
 
     async def prune(
         self, namespace: str, *, after: str | None, limit: int

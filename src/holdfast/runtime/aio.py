@@ -14,7 +14,16 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from holdfast.errors import InvalidState
-from holdfast.runtime.contract import Coalescer, Flush, HomeProcess, Limiter, Unit, Work, take_batch
+from holdfast.runtime.contract import (
+    Coalescer,
+    Flush,
+    HomeProcess,
+    Limiter,
+    Place,
+    Unit,
+    Work,
+    take_batch,
+)
 
 T = TypeVar("T")
 
@@ -109,16 +118,23 @@ class _LoopLimiter:
     def __init__(self, places: int) -> None:
         self._semaphore = asyncio.Semaphore(places)
 
-    async def acquire(self, patience: float) -> bool:
+    async def acquire(self, patience: float) -> Place | None:
         try:
             async with asyncio.timeout(patience):
                 await self._semaphore.acquire()
         except TimeoutError:
-            return False
-        return True
+            return None
+        return _LoopPlace(self._semaphore)
+
+
+class _LoopPlace:
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self._semaphore: asyncio.Semaphore | None = semaphore
 
     def release(self) -> None:
-        self._semaphore.release()
+        if self._semaphore is not None:
+            self._semaphore.release()
+            self._semaphore = None
 
 
 class _LoopOnce:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from holdfast.runtime.contract import (
     Flush,
     HomeProcess,
     Limiter,
+    Place,
     Unit,
     Work,
     batch_length,
@@ -83,13 +85,15 @@ class ThreadCoalescer:
     async def submit(self, unit: Unit) -> None:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
         _room_to_leave()
-        unit.waiter = threading.Lock()
-        unit.waiter.acquire()
         try:
             with self._lock:
-                self._waiting.append(unit)
-                if self._leader is None:
+                if self._leader is None:  # then nobody waits either
+                    self._batch = [unit]
                     self._leader = unit
+                else:
+                    unit.waiter = threading.Lock()
+                    unit.waiter.acquire()
+                    self._waiting.append(unit)
             while self._leader is not unit and not unit.settled:
                 unit.waiter.acquire()
                 with self._lock:  # who woke us has finished leaving
@@ -111,9 +115,10 @@ class ThreadCoalescer:
                 self._idle.wait()
 
     async def _lead(self) -> None:
-        with self._lock:
-            self._batch = self._waiting[: batch_length(self._waiting)]
-            del self._waiting[: len(self._batch)]
+        if not self._batch:
+            with self._lock:
+                self._batch = self._waiting[: batch_length(self._waiting)]
+                del self._waiting[: len(self._batch)]
         try:
             await self._flush(self._batch)
         except (RecursionError, MemoryError):
@@ -137,8 +142,9 @@ class ThreadCoalescer:
                 self._waiting.remove(unit)
             if self._leader is not unit:
                 return
-            if not all(other.settled for other in self._batch):
-                self._break_off()
+            for other in self._batch:
+                if not other.settled:
+                    self._break_off()
             for other in self._batch:
                 _wake(other)
             following = self._waiting[0] if self._waiting else None
@@ -164,7 +170,8 @@ def _room_to_leave(frames: int = 12) -> None:
 
 
 def _wake(unit: Unit) -> None:
-    if unit.waiter.locked():
+    # Who led from the start has no lock to wait for.
+    if unit.waiter is not None and unit.waiter.locked():
         unit.waiter.release()
 
 
@@ -175,22 +182,51 @@ def _interrupted() -> StoreError:
 
 
 class _ThreadLimiter:
-    """A queue of places: in C, where threading.Semaphore is several µs of Python."""
+    """A queue of tokens: in C, where threading.Semaphore is several µs of Python."""
 
     def __init__(self, places: int) -> None:
-        self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.free: queue.SimpleQueue[_Token] = queue.SimpleQueue()
         for _ in range(places):
-            self._places.put(None)
+            self.free.put(_Token(self))
 
-    async def acquire(self, patience: float) -> bool:
+    async def acquire(self, patience: float) -> Place | None:
         try:
-            self._places.get(timeout=patience)
+            return _ThreadPlace(self.free, [self.free.get(timeout=patience)])
         except queue.Empty:
-            return False
-        return True
+            return None
+
+
+class _Token:
+    """Who holds the object holds the place, and when it dies the place is free.
+
+    An interrupt (Ctrl-C) can hit a thread between any two steps, also before it could note
+    that it has the token. Nobody is left then to give it back, and nobody has to.
+    """
+
+    __slots__ = ("_limiter",)
+
+    def __init__(self, limiter: _ThreadLimiter) -> None:
+        # Weak, or limiter and tokens were a ring whose finalizers keep it alive for ever.
+        self._limiter = weakref.ref(limiter)
+
+    def __del__(self) -> None:
+        limiter = self._limiter()
+        if limiter is not None:
+            limiter.free.put(_Token(limiter))
+
+
+class _ThreadPlace:
+    """Holds the token in a list: `pop` takes it out once, and leaves no name that keeps it."""
+
+    __slots__ = ("_free", "_token")
+
+    def __init__(self, free: queue.SimpleQueue[_Token], token: list[_Token]) -> None:
+        self._free = free
+        self._token = token
 
     def release(self) -> None:
-        self._places.put(None)
+        if self._token:
+            self._free.put(self._token.pop())
 
 
 class _ThreadOnce:

@@ -21,7 +21,7 @@ MAX_BATCH_ITEMS = 1000
 class Unit:
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
-    __slots__ = ("answers", "batch", "error", "found", "items", "size", "waiter")
+    __slots__ = ("answers", "batch", "error", "items", "settled", "size", "waiter")
 
     def __init__(
         self,
@@ -32,27 +32,18 @@ class Unit:
         self.batch = batch
         self.items = items
         self.size = size  # of the payloads, in bytes or thereabouts
-        self.found: Sequence[Any] = ()  # the answers, while the transaction is still open
-        self.answers: Sequence[Any] | None = None
+        self.answers: Sequence[Any] = ()  # nobody's until the transaction is durable
         self.error: BaseException | None = None
+        self.settled = False  # True when there is an outcome
         self.waiter: Any = None  # the coalescer's own: a future or a lock
-
-    @property
-    def settled(self) -> bool:
-        """True when there is an outcome."""
-        return self.answers is not None or self.error is not None
 
     def result(self) -> Sequence[Any]:
         """The answers in the order of the items, or the error raised."""
         if self.error is not None:
             raise self.error
-        if self.answers is None:
+        if not self.settled:
             raise InvalidState("the batch ended without an answer for this call")
         return self.answers
-
-    def commit(self) -> None:
-        """Make what was found the answers: the transaction is durable."""
-        self.answers = self.found
 
     def fail(self, error: BaseException) -> None:
         """Remember the error, unless there is an outcome already.
@@ -61,6 +52,7 @@ class Unit:
         """
         if not self.settled:
             self.error = error
+            self.settled = True
 
 
 Flush = Callable[[list[Unit]], Awaitable[None]]
@@ -77,14 +69,18 @@ class Coalescer(Protocol):
         """Return once nothing is waiting or in flight."""
 
 
+class Place(Protocol):
+    """One caller's right to be in."""
+
+    def release(self) -> None:
+        """Give the place back; the second time nothing happens."""
+
+
 class Limiter(Protocol):
     """Lets so many callers in at a time."""
 
-    async def acquire(self, patience: float) -> bool:
-        """True with a place; False when none was free in time."""
-
-    def release(self) -> None:
-        """Give the place back."""
+    async def acquire(self, patience: float) -> Place | None:
+        """A place, or None when none was free in time."""
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]

@@ -153,18 +153,19 @@ class Cells:
         check_prefix(prefix)
         if after is not None:
             check_name(after, what="after")
-        left = _check_limit(limit)
+        _check_limit(limit)
         names: Names = []
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(left, _PAGE)
-            page = run(self._cells.names(self._namespace, prefix=prefix, after=after, limit=size))
+        size = _PAGE if limit is None else min(limit, _PAGE)
+        while size and (limit is None or len(names) < limit):
+            page, after = run(
+                self._cells.names(self._namespace, prefix=prefix, after=after, limit=size)
+            )
             names.extend(page)
-            if len(page) < size:
+            if after is None:
                 break
-            after = page[-1]
-            left = None if left is None else left - size
+            size = min(2 * size, _PAGE)  # a few names may lie behind many deleted ones
             run(self._backend.pause())
-        return names
+        return names[:limit]
 
     def prune(self) -> int:
         """How many versions were dropped because the store's `history` does not keep them.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
-from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
+from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Unavailable
@@ -27,7 +27,7 @@ class PostgresCells(SqlCells):
             write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
             trim=TrimCells(queries["trim_cells"], keep),
         )
-        super().__init__(db, dialect, batches)
+        super().__init__(db, dialect, batches, list_names=queries["list_names"])
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 
@@ -96,10 +96,7 @@ class WriteCells:
             rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
         # An applied write is safe: its operation id is taken now, so a first try that the
         # server has yet to run must fail. A refusal leaves no such mark.
-        return [
-            CellOutcome(applied, version) if applied or not repeat else _UNCERTAIN
-            for applied, version in rows
-        ]
+        return [_outcome(answer, repeat=repeat) for (answer,) in rows]
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
         """A caller alone is spared the arrays, and the server their unpacking and sorting."""
@@ -130,6 +127,15 @@ class WriteCells:
         }
 
 
+def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:
+    """What hf.write_cell's number says."""
+    if answer is None or (repeat and answer < 0):
+        return _UNCERTAIN
+    if answer < 0:
+        return CellOutcome(applied=False, version=-1 - answer)
+    return CellOutcome(applied=True, version=answer)
+
+
 class TrimCells:
     """Drops the versions that retention does not keep."""
 
@@ -138,17 +144,17 @@ class TrimCells:
         self._keep = keep
 
     async def apply(
-        self, on: PgConnection, items: Sequence[CellRange], *, repeat: bool
+        self, on: PgConnection, items: Sequence[CellPage], *, repeat: bool
     ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
         return [await self._trim(on, cells) for cells in items] if self._keep.needed else [0]
 
-    async def _trim(self, on: PgConnection, cells: CellRange) -> int:
+    async def _trim(self, on: PgConnection, cells: CellPage) -> int:
         params = {
             "namespace": cells.namespace,
-            "first": cells.first,
-            "last": cells.last,
+            "first": cells.names[0],
+            "last": cells.names[-1],
             "slice": _PRUNE_SLICE,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,

@@ -1,4 +1,10 @@
 -- Cells on PostgreSQL: one statement per batch; what it runs is in migrations/.
+--
+-- `cells` says which version of each cell is the newest: the row that writers lock, in the order
+-- of (namespace, branch_id, name). After set(a)=1, set(a)=2, delete(a):
+--
+--   cells          ('a', version 2, commit 12, deleted)
+--   cell_versions  (10, 'a', version 1, '1')  (11, 'a', version 2, '2')  (12, 'a', version 2, NULL)
 
 -- name: get_cells
 -- LATERAL with a LIMIT is looked up one by one, by the whole key. A plain join is the planner's
@@ -26,16 +32,25 @@ LEFT JOIN LATERAL (
 ) AS v ON true
 ORDER BY i.item
 
+-- name: list_names
+SELECT name, deleted
+FROM hf.cells
+WHERE namespace = :namespace
+  AND branch_id = 0
+  AND name >= :first
+  AND name < :end
+ORDER BY name
+LIMIT :limit
+
 -- name: write_cell
-SELECT applied, version
-FROM hf.write_cell(
+SELECT hf.write_cell(
     :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
     :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
 -- name: write_cells
 -- Answers are matched to items by their place in the batch.
-SELECT applied, version
+SELECT outcome
 FROM hf.write_cells(
     :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
     :op_ids::uuid[], :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint

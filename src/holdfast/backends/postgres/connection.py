@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
+from psycopg import waiting
 from psycopg.abc import PQGen
 
 from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
+from holdfast.clock import Duration
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, StoreError, Unavailable
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.url import without_password
@@ -24,6 +27,14 @@ from holdfast.url import without_password
 RV = TypeVar("RV")
 _GRACE = 2.0
 _IDLE_IN_TRANSACTION = 60
+_LONGEST = 2_147_483.0  # seconds: the server counts milliseconds in 32 bits
+
+
+# Not as a startup option: that would lower a server that waits for its replicas to apply.
+_AT_LEAST_ON = """
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+"""
 
 
 class PgConnection(Protocol):
@@ -52,18 +63,32 @@ class Connector:
     def __init__(self, url: str, config: StoreConfig, runtime: Runtime) -> None:
         self.where = f"PostgreSQL {without_password(url)}"
         self._blocking = isinstance(runtime, BlockingRuntime)
-        self._answer_timeout = seconds(config.statement_timeout) + _GRACE
+        self._durable = config.durability == "always"
+        self._answer_timeout = bounded(config.statement_timeout) + _GRACE
+        if "\0" in url:
+            raise InvalidArgument(f"{self.where}: a URL with a NUL, where libpq would end it")
         try:
             self._conninfo = psycopg.conninfo.make_conninfo(url, **_settings(url, config))
-        except psycopg.Error:
+        except (psycopg.Error, UnicodeError):
             # From None: libpq quotes what it could not read, and that may be the password.
             raise InvalidArgument(
-                f"{self.where}: libpq cannot read this URL; special characters in a user or "
-                "password are written as %XX"
+                f"{self.where}: libpq cannot read this URL; {_advice(url)}"
             ) from None
 
     async def connect(self) -> PgConnection:
         """A new connection, or the reason why there is none."""
+        connection = await self._connect()
+        try:
+            if self._durable:
+                await connection.run(_AT_LEAST_ON)
+        except BaseException as exc:
+            await connection.close()
+            if isinstance(exc, StoreError):
+                exc.outcome_unknown = False  # nothing of the caller's was sent
+            raise
+        return connection
+
+    async def _connect(self) -> PgConnection:
         try:
             if self._blocking:
                 blocking = _Blocking.connect(self._conninfo, autocommit=True, prepare_threshold=0)
@@ -72,8 +97,17 @@ class Connector:
             connection = await _Async.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         except psycopg.Error as exc:
             raise translate_connect(exc, self.where) from exc
+        except UnicodeError:  # from Python's own look at the host
+            raise InvalidArgument(f"{self.where}: the host cannot be a name in the DNS") from None
+        except OSError as exc:  # such as too many open files
+            raise Unavailable(f"{self.where}: {exc.strerror}") from exc
         connection.answer_timeout = self._answer_timeout
         return AsyncConnection(connection, self.where)
+
+
+def bounded(duration: Duration) -> float:
+    """The duration in seconds, 24 days at most: the server takes no longer one."""
+    return min(seconds(duration), _LONGEST)
 
 
 class BlockingConnection:
@@ -151,11 +185,19 @@ class AsyncConnection:
         return _usable(self._raw)
 
 
+# Whoever is cancelled or interrupted is free at once, and the connection is dropped: psycopg's own
+# `wait` would first ask the server to cancel the statement, 10 s long when it does not answer.
+
+
 class _Blocking(psycopg.Connection[Any]):
     answer_timeout: float | None = None
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        return super().wait(gen, interval, timeout or self.answer_timeout)
+        timeout = timeout or self.answer_timeout
+        return waiting.wait(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+
+    def __del__(self, *_: object) -> None:
+        """Go without psycopg's warning: after an interrupt nobody may be left to close it."""
 
 
 class _Async(psycopg.AsyncConnection[Any]):
@@ -167,7 +209,8 @@ class _Async(psycopg.AsyncConnection[Any]):
         interval: float = 0.1,
         timeout: float | None = None,  # noqa: ASYNC109 - psycopg's signature
     ) -> RV:
-        return await super().wait(gen, interval, timeout or self.answer_timeout)
+        timeout = timeout or self.answer_timeout
+        return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
 
 
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
@@ -175,26 +218,42 @@ def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool
     return raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
+def _advice(url: str) -> str:
+    """What may be wrong with a URL; names an option only if it cannot be a piece of a password."""
+    options = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    # With an unescaped ? or & in it, the rest of a password looks like an option.
+    hidden = any("password" in name or "@" in name + value for name, value in options)
+    unknown = [name for name, _ in options if name not in known]
+    if unknown and not hidden:
+        return f"unknown option {unknown[0]!r}"
+    return (
+        "special characters in a user or password are written as %XX, and options must be "
+        "libpq's or the store's"
+    )
+
+
 def _settings(url: str, config: StoreConfig) -> dict[str, Any]:
     """Session settings go in with the connection itself: no statement, no extra round trip."""
     server = {
         # At least 1: to the server, 0 milliseconds are no limit at all.
-        "statement_timeout": max(1, round(seconds(config.statement_timeout) * 1000)),
-        "lock_timeout": max(1, round(seconds(config.lock_timeout) * 1000)),
+        "statement_timeout": max(1, round(bounded(config.statement_timeout) * 1000)),
+        "lock_timeout": max(1, round(bounded(config.lock_timeout) * 1000)),
         "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION * 1000,
-        "synchronous_commit": "on" if config.durability == "always" else "off",
         # What our functions are written for, whatever the database's own default is.
         "default_transaction_isolation": "read\\ committed",
         # Our queries have one good plan each. Left alone, the server plans those that take
         # arrays anew for every call, which took longer than running them.
         "plan_cache_mode": "force_generic_plan",
     }
+    if config.durability != "always":
+        server["synchronous_commit"] = "off"
     given = psycopg.conninfo.conninfo_to_dict(url)
     options = [str(given["options"])] if given.get("options") else []
     options += [f"-c {name}={value}" for name, value in server.items()]
     return {
         "options": " ".join(options),
-        "connect_timeout": max(1, round(seconds(config.connect_timeout))),
+        "connect_timeout": max(1, round(bounded(config.connect_timeout))),
         "fallback_application_name": "holdfast",
         "client_encoding": "UTF8",
     }

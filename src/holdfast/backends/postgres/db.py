@@ -27,7 +27,7 @@ class PostgresDb:
         self.runtime = runtime
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
-        self._coalescers: dict[int, Coalescer] = {}
+        self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
 
     async def write(
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
@@ -70,16 +70,13 @@ class PostgresDb:
             await self._pool.close()
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
-        connection = await self._pool.take()
-        try:
+        async with await self._pool.take() as connection:
             return await connection.fetch(query, params)
-        finally:
-            await self._pool.give_back(connection)
 
     def _coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
         # setdefault: two threads may come here first at once, and must share one.
-        found = self._coalescers.get(id(batch))
-        return found or self._coalescers.setdefault(id(batch), self.runtime.coalescer(self._flush))
+        found = self._coalescers.get(batch)
+        return found or self._coalescers.setdefault(batch, self.runtime.coalescer(self._flush))
 
     async def _flush(self, units: list[Unit]) -> None:
         await settle(units, self._attempt)
@@ -87,16 +84,16 @@ class PostgresDb:
     async def _attempt(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """All units in one statement: they share a batch, so it is one group."""
         try:
-            connection = await self._pool.take()
+            lease = await self._pool.take()
         except StoreError as exc:
             raise NotBegun(exc) from exc
-        try:
-            if not patient:
-                await connection.run(_HARDLY_WAIT)
-            await apply_grouped(units, connection, repeat=repeat)
-        finally:
-            if not patient and connection.usable:
-                await connection.run("RESET lock_timeout")
-            await self._pool.give_back(connection)
+        async with lease as connection:
+            try:
+                if not patient:
+                    await connection.run(_HARDLY_WAIT)
+                await apply_grouped(units, connection, repeat=repeat)
+            finally:
+                if not patient and connection.usable:
+                    await connection.run("RESET lock_timeout")
         for unit in units:
-            unit.commit()
+            unit.settled = True

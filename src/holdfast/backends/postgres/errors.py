@@ -22,6 +22,7 @@ _STATES: dict[str, type[StoreError]] = {
     "23503": InvalidArgument,
     "40001": Conflict,  # serialization failure
     "40P01": Conflict,  # deadlock
+    "40003": Unavailable,  # statement completion unknown
     "55P03": Timeout,  # lock not available
     "57014": Timeout,  # statement timeout
     "25P03": Timeout,  # idle in transaction
@@ -37,6 +38,16 @@ _STATES: dict[str, type[StoreError]] = {
     "22": InvalidArgument,
 }
 _RETRYABLE = {"40001", "40P01"}
+# Unavailable, but the server said so before it began: nothing was written. All others may
+# reach us after a commit, as when a server that stops ends the session before its answer.
+_NOT_BEGUN = {
+    "08001",  # no connection could be made
+    "08004",  # the connection was refused
+    "25006",  # read-only: a standby
+    "53300",  # too many connections
+    "57P03",  # the server is starting up
+    "57P05",  # it ended the session while that was idle
+}
 # While connecting, libpq hands on only the server's words.
 _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (
     ("authentication failed", Unauthorized),
@@ -65,7 +76,7 @@ def translate(exc: psycopg.Error, where: str) -> StoreError:
     return kind(
         text,
         retryable=True if state in _RETRYABLE else None,
-        outcome_unknown=kind is Unavailable,
+        outcome_unknown=kind is Unavailable and state not in _NOT_BEGUN,
         sqlstate=state,
     )
 

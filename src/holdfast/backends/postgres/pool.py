@@ -4,14 +4,19 @@ Small on purpose. Calls are coalesced, so a store needs few connections; they
 are made when first needed, and an error tells the server's own reason at once
 instead of waiting for a background worker. When one connection is lost the idle
 ones are dropped too: after a restart of the server they are all dead.
+
+An interrupt (Ctrl-C) can hit a thread anywhere. Places and connections have no
+books that could then be wrong: an object that nobody holds any more is free.
 """
 
 from __future__ import annotations
 
-from holdfast.backends.postgres.connection import Connector, PgConnection
-from holdfast.config import StoreConfig, seconds
+from types import TracebackType
+
+from holdfast.backends.postgres.connection import Connector, PgConnection, bounded
+from holdfast.config import StoreConfig
 from holdfast.errors import StoreError, Timeout
-from holdfast.runtime import Runtime
+from holdfast.runtime import Place, Runtime
 
 
 class Pool:
@@ -21,45 +26,46 @@ class Pool:
         self.where = connector.where
         self._connector = connector
         self._size = config.pool_size
-        self._patience = seconds(config.connect_timeout)
+        self._patience = bounded(config.connect_timeout)
         self._places = runtime.limiter(config.pool_size)
         self._idle: list[PgConnection] = []
         self._closed = False
 
-    async def take(self) -> PgConnection:
-        """A connection that is the caller's until it is given back."""
-        if not await self._places.acquire(self._patience):
+    async def take(self) -> Lease:
+        """A connection on loan; it comes back at the end of an `async with`."""
+        place = await self._places.acquire(self._patience)
+        if place is None:
             raise Timeout(
                 f"{self.where}: all {self._size} connections were in use for "
                 f"{self._patience:g} s; pool_size sets how many there are"
             )
         try:
-            # pop() on an empty list would race between threads if it were tested first
-            return self._idle.pop()
-        except IndexError:
-            pass
-        try:
-            return await self._connector.connect()
+            return Lease(self, place, await self._connection())
         except BaseException:
-            self._places.release()
+            place.release()
             raise
 
-    async def give_back(self, connection: PgConnection) -> None:
-        """Return a connection, whatever became of it."""
-        try:
-            if not connection.usable or self._closed:
-                await connection.close()
-                if not self._closed:
-                    await self._drop_idle()
-            else:
-                self._idle.append(connection)
-        finally:
-            self._places.release()
+    async def take_back(self, connection: PgConnection, *, trusted: bool) -> None:
+        """Keep the connection for the next caller, or close it when it cannot be used again."""
+        lost = not connection.usable
+        if trusted and not lost:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+        if self._closed or (trusted and lost):
+            await self._drop_idle()
 
     async def close(self) -> None:
         """Close the idle connections now and the others when they come back."""
         self._closed = True
         await self._drop_idle()
+
+    async def _connection(self) -> PgConnection:
+        try:
+            # pop() on an empty list would race between threads if it were tested first
+            return self._idle.pop()
+        except IndexError:
+            return await self._connector.connect()
 
     async def _drop_idle(self) -> None:
         while self._idle:
@@ -67,3 +73,28 @@ class Pool:
                 await self._idle.pop().close()
             except (IndexError, StoreError):
                 continue
+
+
+class Lease:
+    """A connection, and the place in the pool that it takes."""
+
+    def __init__(self, pool: Pool, place: Place, connection: PgConnection) -> None:
+        self._pool = pool
+        self._place = place
+        self._connection = connection
+
+    async def __aenter__(self) -> PgConnection:
+        return self._connection
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # Whoever was cancelled or interrupted may have left the driver half way.
+            trusted = error is None or isinstance(error, StoreError)
+            await self._pool.take_back(self._connection, trusted=trusted)
+        finally:
+            self._place.release()

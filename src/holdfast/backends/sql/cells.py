@@ -16,32 +16,32 @@ from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, StoredCell
 from holdfast.facets.names import next_name, prefix_end
 
 
-class CellRange(NamedTuple):
-    """The cells of a namespace from one name to another, both included."""
+class CellPage(NamedTuple):
+    """Some cells of a namespace that follow each other in byte order, none left out."""
 
     namespace: str
-    first: str
-    last: str
+    names: list[str]
 
 
 class CellBatches(NamedTuple):
     """The operations of cells that each engine writes its own way."""
 
     write: Batch[CellWrite, CellOutcome]
-    trim: Batch[CellRange, int]  # drops what retention does not keep, answers how many versions
+    trim: Batch[CellPage, int]  # drops what retention does not keep, answers how many versions
 
 
 class SqlCells:
     """Cells on an SQL engine; each engine adds its own `get`, the hottest path there is."""
 
-    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches) -> None:
+    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches, *, list_names: str) -> None:
         self._db = db
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
+        self._list_names = list_names
 
     async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        size = sum(len(write.payload) for write in writes if write.payload)
+        size = sum([len(write.payload or "") for write in writes])
         return await self._db.write(self._batches.write, writes, size)
 
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
@@ -67,25 +67,32 @@ class SqlCells:
 
     async def names(
         self, namespace: str, *, prefix: str, after: str | None, limit: int
-    ) -> list[str]:
+    ) -> tuple[list[str], str | None]:
         """See CellsBackend."""
+        rows = await self._page(namespace, prefix=prefix, after=after, limit=limit)
+        names = [name for name, deleted in rows if not deleted]
+        return names, rows[-1][0] if len(rows) == limit else None
+
+    async def prune(
+        self, namespace: str, *, after: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        """See CellsBackend."""
+        # Deleted cells too: their history is pruned like any other.
+        rows = await self._page(namespace, prefix="", after=after, limit=limit)
+        if not rows:
+            return 0, None
+        cells = CellPage(namespace, [name for name, _ in rows])
+        (gone,) = await self._db.write(self._batches.trim, [cells])
+        # A trim takes a bounded slice of each cell: the same page again until nothing goes.
+        return gone, after or "" if gone else cells.names[-1]
+
+    async def _page(
+        self, namespace: str, *, prefix: str, after: str | None, limit: int
+    ) -> list[tuple[str, bool]]:
         params = {
             "namespace": namespace,
             "first": max(prefix, next_name(after)),
             "end": prefix_end(prefix),
             "limit": limit,
         }
-        return [name for (name,) in await self._db.fetch(self._queries["list_names"], params)]
-
-    async def prune(
-        self, namespace: str, *, after: str | None, limit: int
-    ) -> tuple[int, str | None]:
-        """See CellsBackend."""
-        params = {"namespace": namespace, "first": next_name(after), "limit": limit}
-        rows = await self._db.fetch(self._queries["page_of_names"], params)
-        if not rows:
-            return 0, None
-        cells = CellRange(namespace, rows[0][0], rows[-1][0])
-        (gone,) = await self._db.write(self._batches.trim, [cells])
-        # A trim takes a bounded slice of each cell: the same page again until nothing goes.
-        return gone, after or "" if gone else cells.last
+        return await self._db.fetch(self._list_names, params)

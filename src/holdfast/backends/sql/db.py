@@ -139,7 +139,7 @@ async def apply_grouped(
     """
     if len(units) == 1:
         (unit,) = units
-        unit.found = await unit.batch.apply(on, unit.items, repeat=repeat)
+        unit.answers = await unit.batch.apply(on, unit.items, repeat=repeat)
         return
     groups: dict[int, list[Unit]] = {}
     for unit in units:
@@ -148,4 +148,4 @@ async def apply_grouped(
         items = [item for unit in members for item in unit.items]
         answers = iter(await members[0].batch.apply(on, items, repeat=repeat))
         for unit in members:
-            unit.found = [next(answers) for _ in unit.items]
+            unit.answers = [next(answers) for _ in unit.items]

@@ -1,7 +1,6 @@
 """SQLite through apsw: the embedded default, meant for production.
 
-    holdfast_cells           the newest version of each cell
-    holdfast_cell_versions   every version; its rowid is the commit id
+    holdfast_cell_versions   every version of every cell; its rowid is the commit id
     holdfast_branches        branches other than `main`, which is id 0 everywhere
     holdfast_store_state     one row: the clock's offset, the floor of commit ids
     holdfast_migrations      which migrations the file has

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.sql.cells import CellBatches, CellRange, SqlCells
+from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb
@@ -21,8 +21,14 @@ from holdfast.facets.cells import (
 )
 
 _OWN = load(__package__, "cells.sql", SQLITE)
+_BEGIN_COMMIT, _GET_NEWEST, _ADD_VERSION = (
+    _OWN[name] for name in ("begin_commit", "get_newest", "add_version")
+)
 _WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
-_PRUNE_SLICE = 100
+_PRUNE_SLICE = 10  # of each cell in one transaction: the loop waits for it
+
+# A cell that never was: version, deleted, updated_at, commit_id.
+_NEVER = (0, True, 0, 0)
 
 
 class SqliteCells(SqlCells):
@@ -30,14 +36,16 @@ class SqliteCells(SqlCells):
 
     def __init__(self, db: SqliteDb, retention: Retention) -> None:
         trim = TrimCells(retention)
-        super().__init__(db, SQLITE, CellBatches(write=WriteCells(trim), trim=trim))
+        batches = CellBatches(write=WriteCells(trim), trim=trim)
+        super().__init__(db, SQLITE, batches, list_names=_OWN["list_names"])
         self._sqlite = db
         self._get = _OWN["get_cell"]
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
         # A key is the query's parameters in their order, which saves building a dict.
-        return await self._sqlite.row(self._get, key)
+        found = await self._sqlite.row(self._get, key)
+        return None if found is None or found[0] is None else found
 
 
 class WriteCells:
@@ -54,43 +62,26 @@ class WriteCells:
         now = machine_us() + offset
         outcomes: list[CellOutcome] = []
         for write in items:
-            outcome = self._known(on, write) if repeat or write.op_given else None
+            outcome = _known(on, write) if repeat or write.op_given else None
             if outcome is None:
-                outcome = self._write(on, write, now=now, commit_id=commit_id + 1)
+                outcome = self._write(on, write, now, commit_id + 1)
                 commit_id += outcome.applied
             outcomes.append(outcome)
         return outcomes
 
-    def _known(self, on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
-        """The first answer, when this operation has been done before."""
-        namespace, name = write.key
-        params = {"op_id": write.op_id, "namespace": namespace, "name": name}
-        rows = on.rows(_OWN["find_op"], params)
-        return CellOutcome(applied=True, version=rows[0][0]) if rows else None
-
     def _write(
-        self, on: SqliteConnection, write: CellWrite, *, now: int, commit_id: int
+        self, on: SqliteConnection, write: CellWrite, now: int, commit_id: int
     ) -> CellOutcome:
-        (namespace, name), expected, payload, op_id, _ = write
-        head = on.row(_OWN["get_head"], write.key)
-        counter, deleted, updated_at = head or (0, True, 0)
+        key, expected, payload, op_id, op_given = write
+        counter, deleted, updated_at, _ = on.row(_GET_NEWEST, key) or _NEVER
         live = 0 if deleted else counter
         if expected not in (ANY, live) or (payload is None and not live):
             return CellOutcome(applied=False, version=live)
         version = counter if payload is None else counter + 1
-        row = {
-            "commit_id": commit_id,
-            "namespace": namespace,
-            "name": name,
-            "version": version,
-            "updated_at": max(now, updated_at),  # never back, also when the clock was
-            "op_id": op_id,
-            "value": payload,
-        }
-        on.rows(_OWN["add_version"], row)
-        on.rows(_OWN["put_head"], row)
+        updated_at = max(now, updated_at)  # never back, also when the clock was
+        on.change(_ADD_VERSION, (commit_id, *key, version, updated_at, op_id, op_given, payload))
         if self._trim.needed:
-            self._trim.cells(on, CellRange(namespace, name, name), now, _WRITE_SLICE)
+            self._trim.cell(on, key, newest=(version, commit_id), now=now, slice_=_WRITE_SLICE)
         return CellOutcome(applied=True, version=version)
 
 
@@ -103,32 +94,59 @@ class TrimCells:
         self._age_us = retention.age_us
 
     async def apply(
-        self, on: SqliteConnection, items: Sequence[CellRange], *, repeat: bool
+        self, on: SqliteConnection, items: Sequence[CellPage], *, repeat: bool
     ) -> list[int]:
         """See Batch."""
         del repeat  # trimming again is always safe
+        if not self.needed:
+            return [0] * len(items)
         offset, _ = _begin_commit(on)
         now = machine_us() + offset
-        return [self.cells(on, cells, now, _PRUNE_SLICE) for cells in items]
+        return [self._page(on, cells, now) for cells in items]
 
-    def cells(self, on: SqliteConnection, cells: CellRange, now: int, slice_: int) -> int:
-        """How many versions went, out of the oldest `slice_` of each cell in the range."""
-        if not self.needed:
-            return 0
+    def cell(
+        self,
+        on: SqliteConnection,
+        key: CellKey,
+        *,
+        newest: tuple[int, int],
+        now: int,
+        slice_: int,
+    ) -> int:
+        """How many versions went, out of the cell's oldest `slice_`."""
+        namespace, name = key
+        version, commit_id = newest
         params = {
-            "namespace": cells.namespace,
-            "first": cells.first,
-            "last": cells.last,
+            "namespace": namespace,
+            "name": name,
             "slice": slice_,
+            "newest_version": version,
+            "newest_commit": commit_id,
             "versions": self._versions,
             "cutoff": -1 if self._age_us is None else now - self._age_us,
         }
-        return len(on.rows(_OWN["trim_cells"], params))
+        return len(on.rows(_OWN["trim_cell"], params))
+
+    def _page(self, on: SqliteConnection, cells: CellPage, now: int) -> int:
+        gone = 0
+        for name in cells.names:
+            key = (cells.namespace, name)
+            version, _, _, commit_id = on.row(_GET_NEWEST, key) or _NEVER
+            gone += self.cell(on, key, newest=(version, commit_id), now=now, slice_=_PRUNE_SLICE)
+        return gone
+
+
+def _known(on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
+    """The first answer, when this operation has been done before."""
+    namespace, name = write.key
+    query = _OWN["find_op" if write.op_given else "find_own_op"]
+    rows = on.rows(query, {"op_id": write.op_id, "namespace": namespace, "name": name})
+    return CellOutcome(applied=True, version=rows[0][0]) if rows else None
 
 
 def _begin_commit(on: SqliteConnection) -> tuple[int, int]:
     """The clock's offset, and the last commit id that was given out."""
-    state = on.row(_OWN["begin_commit"], {})
+    state = on.row(_BEGIN_COMMIT, ())
     if state is None:  # guessing a commit id could hide newer versions behind older ones
         raise Corrupt("SQLite: the row of holdfast_store_state is missing")
     offset, commit_id = state

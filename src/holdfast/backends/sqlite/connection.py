@@ -90,6 +90,13 @@ class SqliteConnection:
         except _DRIVER_ERRORS as exc:
             raise translate(exc, self._path) from exc
 
+    def change(self, query: str, params: Params = ()) -> None:
+        """Run one statement that has no rows to answer with."""
+        try:
+            self._execute(query, params)
+        except _DRIVER_ERRORS as exc:
+            raise translate(exc, self._path) from exc
+
     def run(self, sql: str) -> list[Row]:
         """The rows of a statement or script without parameters."""
         try:

@@ -58,7 +58,8 @@ class SqliteDb:
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
-        self._coalescer = runtime.coalescer(self._flush)
+        flush = self._flush if self._thread is None else self._flush_on_thread
+        self._coalescer = runtime.coalescer(flush)
         self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
@@ -113,7 +114,8 @@ class SqliteDb:
     async def exclusively(self, work: Callable[[SqliteConnection], None]) -> None:
         """Run the work in a write transaction of its own; for migrations, before first use."""
         try:
-            await self._begin(self.runtime.sleep)
+            if not self._begun():
+                await self._wait_and_begin(self.runtime.sleep)
             work(self._writer)
             self._writer.run("COMMIT")
         finally:
@@ -156,10 +158,10 @@ class SqliteDb:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _flush(self, units: list[Unit]) -> None:
-        if self._thread is None:
-            await settle(units, self._attempt)
-            return
+    def _flush(self, units: list[Unit]) -> Awaitable[None]:
+        return settle(units, self._attempt)
+
+    async def _flush_on_thread(self, units: list[Unit]) -> None:
         # The same coroutines, stepped on the writer's thread.
         blocking = BlockingRuntime()
 
@@ -175,32 +177,38 @@ class SqliteDb:
         del patient  # the one lock here is waited for before anything begins
         with self._readers.kept_out:
             try:
-                await self._begin(sleep or self.runtime.sleep)
+                if not self._begun():
+                    await self._wait_and_begin(sleep or self.runtime.sleep)
                 await apply_grouped(units, self._writer, repeat=repeat)
                 self._commit()
             finally:
                 self._writer.rollback()
         for unit in units:
-            unit.commit()
+            unit.settled = True
+
+    def _begun(self) -> bool:
+        """True with a write transaction begun, False when another process holds the lock."""
+        # Nobody else writes now: an open transaction is what an interrupted thread left behind.
+        self._writer.rollback()
+        try:
+            self._writer.change("BEGIN IMMEDIATE")
+        except Timeout:
+            return False
+        return True
+
+    async def _wait_and_begin(self, sleep: Sleep) -> None:
+        try:
+            await self._patiently(lambda: self._writer.change("BEGIN IMMEDIATE"), sleep)
+        except Timeout as exc:
+            raise NotBegun(exc) from exc
 
     def _commit(self) -> None:
         try:
-            self._writer.run("COMMIT")
+            self._writer.change("COMMIT")
         except StoreError as error:
             # The log may hold the commit, whole but not synced: a crash now brings it to life.
             error.outcome_unknown = True
             raise
-
-    async def _begin(self, sleep: Sleep) -> None:
-        # Nobody else writes now: an open transaction is what an interrupted thread left behind.
-        self._writer.rollback()
-        try:
-            self._writer.run("BEGIN IMMEDIATE")
-        except Timeout:
-            try:
-                await self._patiently(lambda: self._writer.run("BEGIN IMMEDIATE"), sleep)
-            except Timeout as exc:
-                raise NotBegun(exc) from exc
 
     async def _patiently(self, work: Callable[[], object], sleep: Sleep) -> None:
         """Run the work, again and again while another process holds the lock.

@@ -14,8 +14,6 @@ from holdfast.config import StoreConfig
 class Readers:
     """As many reading connections as were ever needed at once; SQLite keeps snapshots apart."""
 
-    # Readers need not be kept out while the writer writes.
-    kept_out: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     # A backup has a connection of its own: nobody waits for it.
     turn = contextlib.nullcontext
     pages_per_turn = 2000
@@ -23,6 +21,7 @@ class Readers:
     def __init__(self, path: str, config: StoreConfig) -> None:
         self._path = path
         self._config = config
+        self.kept_out = threading.Lock()  # in name only: they need not be while the writer writes
         self._idle: list[SqliteConnection] = []
         self._closed = False
 

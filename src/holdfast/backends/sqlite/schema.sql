@@ -23,24 +23,15 @@ CREATE TABLE holdfast_cell_versions (
     version INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     op_id BLOB NOT NULL,
-    value TEXT
+    op_given INTEGER NOT NULL,
+    value TEXT,
+    deleted INTEGER NOT NULL GENERATED ALWAYS AS (value IS NULL) VIRTUAL
 ) STRICT;
 
 CREATE INDEX holdfast_cell_versions_by_cell
-ON holdfast_cell_versions (namespace, branch_id, name, commit_id, updated_at);
+ON holdfast_cell_versions (namespace, branch_id, name, commit_id, version, updated_at, deleted);
 
-CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id);
-
-CREATE TABLE holdfast_cells (
-    namespace TEXT NOT NULL,
-    branch_id INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    commit_id INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    deleted INTEGER NOT NULL,
-    PRIMARY KEY (namespace, branch_id, name)
-) STRICT, WITHOUT ROWID;
+CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id) WHERE op_given;
 
 CREATE TABLE holdfast_migrations (
     number INTEGER PRIMARY KEY,

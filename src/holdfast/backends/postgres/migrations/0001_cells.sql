@@ -57,7 +57,7 @@ ON hf.cell_versions (op_id, namespace, branch_id, name);
 -- The store's clock. Not now(): that stands still inside a transaction.
 CREATE FUNCTION hf.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE
-RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+RETURN (date_part('epoch', clock_timestamp()) * 1000000)::bigint
     + (SELECT clock_offset_us FROM hf.store_state WHERE id = 1);
 
 -- Drops versions that retention does not keep, out of the oldest few of each cell.
@@ -113,114 +113,111 @@ BEGIN ATOMIC
     SELECT count(*) FROM gone;
 END;
 
--- One cell write: the rule is told in facets/cells.py.
+-- The rule of facets/cells.py: may a write that expects this be done to a cell at that version?
+CREATE FUNCTION hf.cell_write_applies(
+    p_expected bigint,   -- -1: any version, 0: absent
+    p_live bigint,       -- 0: absent or deleted
+    p_value text         -- NULL: delete
+) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN (p_expected = -1 OR p_expected = p_live) AND (p_value IS NOT NULL OR p_live > 0);
+
+-- One cell write: the new version. -1 - live when it was refused, NULL when nobody can tell.
+-- One number, because a row would be handed over by way of a temporary table.
 --
 -- A function and not one statement, because a statement sees the snapshot of its start: what
 -- must be true after a row's lock was waited for has to be read by a later statement.
 CREATE FUNCTION hf.write_cell(
     p_namespace text,
     p_name text,
-    p_expected bigint,   -- -1: any version, 0: absent
-    p_value text,        -- NULL: delete
+    p_expected bigint,
+    p_value text,
     p_op_id uuid,
     p_look_up boolean,   -- the operation may have been done before
     p_repeat boolean,    -- the store's own repeat: see below
     p_versions bigint,   -- retention, NULL when everything is kept
     p_age_us bigint,
-    p_now bigint,        -- the batch's time; NULL for a write alone
-    OUT applied boolean,
-    OUT version bigint
-)
+    p_now bigint         -- the batch's time; NULL for a write alone
+) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-    v_found boolean;
-    v_counter bigint;
-    v_deleted boolean;
-    v_updated_at bigint;
+    v_locked text;
+    v_version bigint;
     v_live bigint;
-    v_commit bigint;
-    v_now bigint;
 BEGIN
     -- Shared among writers. A fork will take it exclusively: only then are all commit ids
     -- below its own committed. Hence before nextval(). The seed is the branch.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0));
-    LOOP
-        SELECT c.version, c.deleted, c.updated_at
-        INTO v_counter, v_deleted, v_updated_at
+    -- An assignment, because PERFORM would run a query.
+    v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0))::text;
+
+    IF p_look_up THEN
+        SELECT c.version INTO v_live
         FROM hf.cells AS c
         WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
         FOR NO KEY UPDATE;
-        v_found := FOUND;
-        IF NOT v_found THEN
-            v_counter := 0;
-            v_deleted := true;
-            v_updated_at := 0;
+        SELECT v.version INTO v_version
+        FROM hf.cell_versions AS v
+        WHERE v.op_id = p_op_id
+          AND v.namespace = p_namespace
+          AND v.branch_id = 0
+          AND v.name = p_name;
+        IF FOUND THEN
+            RETURN v_version;
         END IF;
-        v_live := CASE WHEN v_deleted THEN 0 ELSE v_counter END;
-
-        IF p_look_up THEN
-            SELECT v.version INTO version
-            FROM hf.cell_versions AS v
-            WHERE v.op_id = p_op_id
-              AND v.namespace = p_namespace
-              AND v.branch_id = 0
-              AND v.name = p_name;
-            IF FOUND THEN
-                applied := true;
-                RETURN;
-            END IF;
-            -- Retention may have dropped the version that the first try made. Then nobody can
-            -- tell whether it did: `applied` stays NULL.
-            IF p_repeat AND p_versions IS NOT NULL AND v_counter > 1 THEN
-                RETURN;
-            END IF;
+        -- Retention may have dropped the version that the first try made.
+        IF p_repeat AND p_versions IS NOT NULL AND v_live > 1 THEN
+            RETURN NULL;
         END IF;
+    END IF;
 
-        applied := (p_expected = -1 OR p_expected = v_live)
-            AND (p_value IS NOT NULL OR v_live > 0);
-        IF NOT applied THEN
-            version := v_live;
-            RETURN;
-        END IF;
-
-        version := CASE WHEN p_value IS NULL THEN v_counter ELSE v_counter + 1 END;
-        v_commit := nextval('hf.commit_ids');
-        v_now := coalesce(p_now, hf.now_us());
-        v_updated_at := greatest(v_now, v_updated_at);
-        IF v_found THEN
+    LOOP
+        -- The update waits for the row's lock and then looks again at what it finds there.
+        WITH head AS (
             UPDATE hf.cells AS c
-            SET version = write_cell.version,
-                commit_id = v_commit,
-                updated_at = v_updated_at,
+            SET version = CASE WHEN p_value IS NULL THEN c.version ELSE c.version + 1 END,
+                commit_id = nextval('hf.commit_ids'),
+                -- Never back, also when the clock was.
+                updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
                 deleted = p_value IS NULL
-            WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
-        ELSE
-            INSERT INTO hf.cells
-                (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-            VALUES (
-                p_namespace, 0, p_name, write_cell.version,
-                v_commit, v_updated_at, p_value IS NULL
-            )
-            ON CONFLICT DO NOTHING;
-            -- Somebody created it since we looked: look again.
-            CONTINUE WHEN NOT FOUND;
-        END IF;
-        INSERT INTO hf.cell_versions
+            WHERE c.namespace = p_namespace
+              AND c.branch_id = 0
+              AND c.name = p_name
+              AND hf.cell_write_applies(
+                  p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
+              )
+            RETURNING c.version, c.commit_id, c.updated_at
+        )
+        INSERT INTO hf.cell_versions AS v
             (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-        VALUES (
-            v_commit, p_namespace, 0, p_name, write_cell.version,
-            v_updated_at, p_op_id, p_value
-        );
-        IF p_versions IS NOT NULL THEN
-            PERFORM hf.trim_cells(
-                p_namespace, p_name, p_name, 4, p_versions,
-                CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
-            );
+        SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
+        FROM head AS h
+        RETURNING v.version INTO v_version;
+        EXIT WHEN FOUND;
+
+        SELECT CASE WHEN c.deleted THEN 0 ELSE c.version END INTO v_live
+        FROM hf.cells AS c
+        WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
+        IF FOUND THEN
+            -- It may have changed since the update looked.
+            CONTINUE WHEN hf.cell_write_applies(p_expected, v_live, p_value);
+            RETURN -1 - v_live;
+        ELSIF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
+            RETURN -1;
         END IF;
-        RETURN;
+        -- A new cell begins as a deleted one at version 0, for the update to bring to life.
+        INSERT INTO hf.cells (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+        VALUES (p_namespace, 0, p_name, 0, 0, 0, true)
+        ON CONFLICT DO NOTHING;
     END LOOP;
+
+    IF p_versions IS NOT NULL THEN
+        PERFORM hf.trim_cells(
+            p_namespace, p_name, p_name, 4, p_versions,
+            CASE WHEN p_age_us IS NULL THEN -1 ELSE coalesce(p_now, hf.now_us()) - p_age_us END
+        );
+    END IF;
+    RETURN v_version;
 END
 $$;
 
@@ -238,10 +235,9 @@ CREATE FUNCTION hf.write_cells(
     p_repeat boolean,
     p_versions bigint,
     p_age_us bigint
-) RETURNS TABLE (item bigint, applied boolean, version bigint)
+) RETURNS TABLE (item bigint, outcome bigint)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
     v_now bigint := hf.now_us();  -- once, so that a set_many is one moment in history too
     v_write record;
@@ -253,12 +249,10 @@ BEGIN
         ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
     LOOP
         item := v_write.item;
-        SELECT w.applied, w.version
-        INTO applied, version
-        FROM hf.write_cell(
+        outcome := hf.write_cell(
             v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
             p_look_up, p_repeat, p_versions, p_age_us, v_now
-        ) AS w;
+        );
         RETURN NEXT;
     END LOOP;
 END

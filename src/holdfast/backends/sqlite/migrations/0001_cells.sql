@@ -25,19 +25,8 @@ WHERE deleted_at IS NULL;
 
 CREATE INDEX holdfast_branches_by_parent ON holdfast_branches (namespace, parent_id, fork_commit);
 
--- Small rows, so that a write dirties one page here whatever the value's size.
-CREATE TABLE holdfast_cells (
-    namespace TEXT NOT NULL,
-    branch_id INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    commit_id INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    deleted INTEGER NOT NULL,
-    PRIMARY KEY (namespace, branch_id, name)
-) STRICT, WITHOUT ROWID;
-
--- The commit id is the rowid, so new versions go to the end of the table: one hot page.
+-- Every version of every cell; the newest one of a cell is the cell. The commit id is the rowid,
+-- so new versions go to the end of the table: one hot page.
 CREATE TABLE holdfast_cell_versions (
     commit_id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
@@ -46,10 +35,14 @@ CREATE TABLE holdfast_cell_versions (
     version INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     op_id BLOB NOT NULL,
-    value TEXT
+    op_given INTEGER NOT NULL,
+    value TEXT,
+    deleted INTEGER NOT NULL GENERATED ALWAYS AS (value IS NULL) VIRTUAL
 ) STRICT;
 
+-- Whatever a write or a list must know of a cell is here, beside its key.
 CREATE INDEX holdfast_cell_versions_by_cell
-ON holdfast_cell_versions (namespace, branch_id, name, commit_id, updated_at);
+ON holdfast_cell_versions (namespace, branch_id, name, commit_id, version, updated_at, deleted);
 
-CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id);
+-- The store's own ids are looked for only after a failed commit: not worth a page per write.
+CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id) WHERE op_given;
