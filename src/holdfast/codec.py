@@ -22,13 +22,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import InvalidArgument, Serialization
+from holdfast.errors import InvalidArgument, Serialization, StoreError
+
+MAX_DEPTH = 250
+"""Levels of lists and objects, bytes counting as one: read with 300 frames of stack to spare."""
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
 _TAG = "$bytes"
 _TAG_MARK = '$bytes":'  # what JSON text must contain for decode() to have work to do
+_LEVELS = frozenset({dict, list, tuple, bytes, bytearray, memoryview})  # one in the JSON each
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -37,14 +41,23 @@ def encode(value: object) -> bytes:
     """The value as JSON, UTF-8 encoded.
 
     Raises InvalidArgument, naming the place, for what would not come back the same:
-    NaN and infinities, integers beyond 64 bits, keys that are not text, other types.
+    NaN and infinities, integers beyond 64 bits, keys that are not text, other types, more
+    than MAX_DEPTH levels. Serialization when the value's own conversion fails, with its error
+    as the cause.
     """
     try:
-        return _encode(_plain(value, "value"))
+        return _encode(_plain(value, "value", MAX_DEPTH))
+    except (StoreError, MemoryError):
+        raise
     except UnicodeEncodeError as exc:
         raise InvalidArgument("value: text holds a lone surrogate, which is not UTF-8") from exc
     except RecursionError as exc:
-        raise InvalidArgument("value: nested too deeply, or contains itself") from exc
+        raise InvalidArgument("value: nested too deeply for what is left of the stack") from exc
+    except Exception as exc:
+        # What a model's `model_dump` or a subclass of dict, list … raises may be anything.
+        raise Serialization(
+            f"value: {type(value).__name__} cannot be converted: {type(exc).__name__}: {exc}"
+        ) from exc
 
 
 def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or bytes
@@ -57,8 +70,8 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
         raise Serialization(f"stored value cannot be decoded: {exc}") from exc
 
 
-def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per type reads best
-    """The value with bytes tagged and everything else checked.
+def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best
+    """The value with bytes tagged and everything else checked; `room` is for levels below.
 
     Exact types first: they are nearly all values, and a lookup is cheaper than isinstance.
     """
@@ -71,22 +84,28 @@ def _plain(value: object, at: str) -> object:  # noqa: PLR0911 - one line per ty
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise InvalidArgument(f"{at}: {value} is not a JSON number")
         return value
+    if kind not in _LEVELS:
+        return _plain(_builtin(value, at), at, room)
+    if not room:
+        raise InvalidArgument(
+            f"value: nested too deeply, or contains itself: more than {MAX_DEPTH} levels might "
+            "not be read back"
+        )
     if kind is dict:
-        return _plain_dict(value, at)  # type: ignore[arg-type]
+        return _plain_dict(value, at, room - 1)  # type: ignore[arg-type]
     if kind is list or kind is tuple:
-        return [_plain(item, f"{at}[]") for item in value]  # type: ignore[attr-defined]
-    if kind is bytes or kind is bytearray or kind is memoryview:
-        return {_TAG: base64.b64encode(bytes(value)).decode()}  # type: ignore[call-overload]
-    return _plain(_builtin(value, at), at)
+        room -= 1
+        return [_plain(item, f"{at}[]", room) for item in value]  # type: ignore[attr-defined]
+    return {_TAG: base64.b64encode(bytes(value)).decode()}  # type: ignore[call-overload]
 
 
-def _plain_dict(value: dict[object, object], at: str) -> dict[str, object]:
+def _plain_dict(value: dict[object, object], at: str, room: int) -> dict[str, object]:
     plain: dict[str, object] = {}
     for key, item in value.items():
         if not isinstance(key, str):
             raise InvalidArgument(f"{at}: key {key!r} is not text; JSON objects have text keys")
         text = key if type(key) is str else str.__str__(key)
-        plain[text] = _plain(item, text)
+        plain[text] = _plain(item, text, room)
     if len(plain) == 1:
         (key,) = plain
         if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):
@@ -131,17 +150,22 @@ _SUBCLASSES: tuple[tuple[type, Callable[[Any], object]], ...] = (
 
 
 def _restore(value: object) -> object:
+    """The decoded value with its tags taken off, in place: one frame of the stack per level."""
     if type(value) is list:
-        return [_restore(item) for item in value]
-    if type(value) is not dict:
-        return value
-    if len(value) == 1:
-        ((key, item),) = value.items()
-        if key == _TAG:
-            return _tagged_bytes(item)
-        if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):
-            return {key[1:]: _restore(item)}
-    return {key: _restore(item) for key, item in value.items()}
+        for at, item in enumerate(value):
+            if type(item) is dict or type(item) is list:
+                value[at] = _restore(item)
+    elif type(value) is dict:
+        if len(value) == 1:
+            ((key, item),) = value.items()
+            if key == _TAG:
+                return _tagged_bytes(item)
+            if key.endswith(_TAG) and not key.removesuffix(_TAG).strip("$"):
+                return {key[1:]: _restore(item)}
+        for key, item in value.items():
+            if type(item) is dict or type(item) is list:
+                value[key] = _restore(item)
+    return value
 
 
 def _tagged_bytes(text: object) -> bytes:

@@ -1,7 +1,8 @@
 """What a store can be told when it is opened.
 
 Every field is also a query parameter of the URL, which wins over the config:
-`sqlite:///app.db?durability=standard`. Durations are seconds.
+`sqlite:///app.db?durability=standard`. Durations are seconds. One config may serve stores on
+several engines, each of which takes what is its own; a URL has no settings of another engine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ Commit = Literal["inline", "thread"]
 Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
+ENGINE_SETTINGS = {
+    "sqlite": frozenset({"commit", "busy_timeout", "checkpoint_pages", "locking", "vfs"}),
+    "postgres": frozenset(
+        {"schema", "pool_size", "connect_timeout", "statement_timeout", "lock_timeout"}
+    ),
+}
+"""The settings that only one engine has; all others are everybody's."""
+
 MIB = 1024 * 1024
+_MOST_BITS = 64
+_MOST_PAGES = 2**31 - 1  # SQLite's own integers
+_MOST_CONNECTIONS = 10_000
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -57,18 +69,23 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         _one_of("durability", self.durability, get_args(Durability))
         _one_of("commit", self.commit, get_args(Commit))
         _one_of("locking", self.locking, get_args(Locking))
-        for name in ("payload_warn_bytes", "payload_max_bytes", "checkpoint_pages", "pool_size"):
-            _positive(name, getattr(self, name))
+        if not isinstance(self.migrate, bool):
+            raise InvalidArgument(f"migrate: wanted True or False, found {_shown(self.migrate)}")
+        _positive("payload_warn_bytes", self.payload_warn_bytes)
+        _positive("payload_max_bytes", self.payload_max_bytes)
+        _positive("checkpoint_pages", self.checkpoint_pages, most=_MOST_PAGES)
+        _positive("pool_size", self.pool_size, most=_MOST_CONNECTIONS)
         for name in ("busy_timeout", "connect_timeout", "statement_timeout", "lock_timeout"):
-            if duration_us(getattr(self, name), name=name) <= 0:
-                raise InvalidArgument(f"{name}: must be above zero, found {getattr(self, name)!r}")
+            _timeout(name, getattr(self, name))
+        if self.vfs is not None:
+            _vfs(self.vfs)
         if isinstance(self.history, timedelta):
             _positive("history", duration_us(self.history, name="history"))
         elif self.history != "all":
             _positive("history", self.history)
         if not isinstance(self.schema, str) or not _SCHEMA.fullmatch(self.schema):
             raise InvalidArgument(
-                f"schema {self.schema!r}: wanted lower-case letters, digits and _, at most 63"
+                f"schema {_shown(self.schema)}: wanted lower-case letters, digits and _, at most 63"
             )
         if self.commit == "thread" and self.locking == "exclusive":
             raise InvalidArgument("commit=thread needs locking=normal: exclusive is one connection")
@@ -79,11 +96,29 @@ def seconds(duration: Duration) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
+def _shown(value: object) -> str:
+    # Python refuses to write out very long numbers.
+    huge = isinstance(value, int) and value.bit_length() > _MOST_BITS
+    return "a number beyond 64 bits" if huge else repr(value)
+
+
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {value!r}")
+        raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {_shown(value)}")
 
 
-def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**63:
-        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {value!r}")
+def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {_shown(value)}")
+    if value > most:
+        raise InvalidArgument(f"{name}: at most {most}")
+
+
+def _vfs(name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise InvalidArgument(f"vfs: wanted the name of a VFS, found {_shown(name)}")
+
+
+def _timeout(name: str, value: Duration) -> None:
+    if duration_us(value, name=name) <= 0:
+        raise InvalidArgument(f"{name}: must be above zero, found {_shown(value)}")

@@ -90,7 +90,7 @@ class AlreadyCompleted(StoreError):
 
 
 class Serialization(StoreError):
-    """A stored value cannot be decoded."""
+    """A stored value cannot be decoded, or a value's own conversion to JSON failed."""
 
     code = "serialization"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any
 
@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.aio.store import AsyncStore
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidState, StoreError
+from holdfast.errors import InvalidArgument, InvalidState, Unavailable
 from holdfast.facets.backend import Backend
+from holdfast.facets.names import check_name
 from holdfast.runtime import Runtime
 from holdfast.runtime.aio import AsyncioRuntime
 from holdfast.runtime.blocking import BlockingRuntime, run
@@ -26,13 +27,9 @@ def open(  # noqa: A001 - holdfast.open reads as what it does
 
     Creates or migrates the schema unless `StoreConfig(migrate=False)` or `?migrate=false`.
     """
-    target = parse(url, config or StoreConfig())
-    backend = run(_open_backend(target, BlockingRuntime()))
-    try:
-        return Store(backend, namespace, target.config)
-    except StoreError:
-        run(backend.close())
-        raise
+    target = parse(url, _checked(config))
+    check_name(namespace, what="namespace")
+    return Store(run(_open_backend(target, BlockingRuntime())), namespace, target.config)
 
 
 def open_async(
@@ -42,12 +39,13 @@ def open_async(
 
     Creates or migrates the schema unless `StoreConfig(migrate=False)` or `?migrate=false`.
     """
-    return Opening(parse(url, config or StoreConfig()), namespace)
+    target = parse(url, _checked(config))
+    return Opening(target, check_name(namespace, what="namespace"))
 
 
 def migrate(url: str, *, config: StoreConfig | None = None) -> None:
     """Bring the database's schema up to date, for those who open with `migrate=False`."""
-    target = parse(url, config or StoreConfig())
+    target = parse(url, _checked(config))
     config = msgspec.structs.replace(target.config, migrate=True)
     run(run(_open_backend(target._replace(config=config), BlockingRuntime())).close())
 
@@ -79,23 +77,38 @@ class Opening:
             await self._store.close()
 
     async def _open(self) -> AsyncStore:
-        backend = await _open_backend(self._target, AsyncioRuntime())
         try:
-            return AsyncStore(backend, self._namespace, self._target.config)
-        except StoreError:
-            await backend.close()
-            raise
+            runtime = AsyncioRuntime()
+        except RuntimeError as exc:
+            raise InvalidState(f"open_async is for asyncio: {exc}") from exc
+        backend = await _open_backend(self._target, runtime)
+        return AsyncStore(backend, self._namespace, self._target.config)
+
+
+def _checked(config: StoreConfig | None) -> StoreConfig:
+    if config is None:
+        return StoreConfig()
+    if not isinstance(config, StoreConfig):
+        raise InvalidArgument(f"config: wanted a StoreConfig, found {type(config).__name__}")
+    return config
 
 
 async def _open_backend(target: Target, runtime: Runtime) -> Backend:
-    if target.engine == "sqlite":
+    try:
+        return await _opener(target.engine)(target.address, target.config, runtime)
+    except OSError as exc:  # such as too many open files, while our own are read
+        raise Unavailable(f"opening the store: {exc}") from exc
+
+
+def _opener(engine: str) -> Callable[[str, StoreConfig, Runtime], Awaitable[Backend]]:
+    if engine == "sqlite":
         from holdfast.backends.sqlite.backend import open_backend
 
-        return await open_backend(target.address, target.config, runtime)
+        return open_backend
     try:
         from holdfast.backends.postgres.backend import open_backend as open_postgres
     except ImportError as exc:  # also when psycopg is there, but finds no libpq
         raise InvalidState(
             f"PostgreSQL needs psycopg ({exc}): pip install 'holdfast[postgres]'"
         ) from exc
-    return await open_postgres(target.address, target.config, runtime)
+    return open_postgres

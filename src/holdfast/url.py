@@ -3,7 +3,8 @@
     sqlite:///relative.db   sqlite:////absolute.db   sqlite://:memory:
     postgresql://user:password@host:5432/database?schema=holdfast
 
-Parameters that StoreConfig knows are ours; on PostgreSQL the rest is libpq's.
+Parameters that StoreConfig knows are ours; on PostgreSQL the rest is libpq's. Anything may be
+written as %XX; a + is a +.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, unquote_to_bytes, urlsplit
 
 import msgspec
 
 from holdfast.clock import duration_us
-from holdfast.config import StoreConfig
+from holdfast.config import ENGINE_SETTINGS, StoreConfig
 from holdfast.errors import InvalidArgument
 
 MEMORY = ":memory:"
@@ -25,6 +26,7 @@ _ENGINES = {
     "postgresql": "postgres",
     "postgres": "postgres",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHOWN = "sqlite:///path.db, sqlite://:memory:, postgresql://user@host/database"
 
 
@@ -38,8 +40,7 @@ class Target(NamedTuple):
 
 def parse(url: str, config: StoreConfig) -> Target:
     """The target that the URL names; InvalidArgument says what is wrong with a bad one."""
-    if not isinstance(url, str):
-        raise InvalidArgument(f"store URL: wanted text, found {type(url).__name__}")
+    _check_text(url)
     scheme, separator, rest = url.partition("://")
     engine = _ENGINES.get(scheme.lower())
     if not separator:
@@ -49,25 +50,25 @@ def parse(url: str, config: StoreConfig) -> Target:
         raise InvalidArgument(f"store URL {_shown(url)}: wanted something like {_SHOWN}")
     if engine == "sqlite":
         path, _, query = rest.partition("?")
-        settings, foreign = _settings(query)
+        settings, foreign = _settings(query, engine)
         if foreign:
-            known = ", ".join(StoreConfig.__struct_fields__)
-            raise InvalidArgument(f"store URL: unknown option {foreign[0][0]!r}; known are {known}")
+            raise InvalidArgument(
+                f"store URL: unknown option {_name(foreign[0])!r}; known are {_known(engine)}"
+            )
         return Target(engine, _sqlite_path(url, path), _merged(config, settings))
     try:
         parts = urlsplit(url)
-        settings, foreign = _settings(parts.query)
-        if "," not in parts.netloc:  # several hosts are libpq's to check
-            _ = parts.port  # raises ValueError for a bad port
+        _check_host(parts)
     except ValueError:
         # From None: the parser quotes what it stumbled on, and that may be the password.
         raise InvalidArgument(
             f"store URL {_shown(url)}: bad host or port; special characters in a user or "
             "password are written as %XX"
         ) from None
-    query = urlencode(foreign, quote_via=quote)
+    settings, foreign = _settings(parts.query, engine)
     # Not urlunsplit: it drops the // of a URL without a host, which libpq then cannot read.
-    address = f"postgresql://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
+    query = f"?{'&'.join(foreign)}" if foreign else ""
+    address = f"postgresql://{parts.netloc}{parts.path}{query}"
     return Target(engine, address, _merged(config, settings))
 
 
@@ -81,6 +82,34 @@ def without_password(url: str) -> str:
 
 def _shown(url: str) -> str:
     return repr(without_password(url))
+
+
+def _check_text(url: str) -> None:
+    if not isinstance(url, str):
+        raise InvalidArgument(
+            f"store URL: wanted text, found {type(url).__name__}; wanted something like {_SHOWN}"
+        )
+    try:
+        unquote_to_bytes(url).decode()
+    except UnicodeError:
+        raise InvalidArgument("store URL: is not UTF-8, as it is or behind its %XX") from None
+    if url != url.strip() or _CONTROL.search(url):
+        raise InvalidArgument(
+            "store URL: has blanks or a line end around it, or control characters inside; "
+            "what belongs to it is written as %XX"
+        )
+
+
+def _check_host(parts: SplitResult) -> None:
+    """Raise ValueError for what libpq would misread or the resolver choke on."""
+    if parts.fragment:  # the rest of a password with a # in it, most likely
+        raise ValueError(parts.fragment)
+    if "," in parts.netloc:  # several hosts are libpq's to check
+        return
+    _ = parts.port  # raises ValueError for a bad one
+    host = parts.hostname or ""
+    if "%" not in host:  # that is a socket's folder
+        host.encode("idna")
 
 
 def _sqlite_path(url: str, rest: str) -> str:
@@ -99,16 +128,32 @@ def _sqlite_path(url: str, rest: str) -> str:
     return path
 
 
-def _settings(query: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Our settings, and the parameters that belong to the driver."""
+def _settings(query: str, engine: str) -> tuple[dict[str, str], list[str]]:
+    """Our settings, and the parameters that belong to the driver as they were given."""
     ours: dict[str, str] = {}
-    foreign: list[tuple[str, str]] = []
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in StoreConfig.__struct_fields__:
-            ours[name] = value
-        else:
-            foreign.append((name, value))
+    foreign: list[str] = []
+    for option in filter(None, query.split("&")):
+        name = _name(option)
+        if name not in StoreConfig.__struct_fields__:
+            foreign.append(option)
+            continue
+        for owner, names in ENGINE_SETTINGS.items():
+            if name in names and owner != engine:
+                raise InvalidArgument(
+                    f"store URL: {name} is a setting of {owner}, and this is {engine}; "
+                    f"its settings are {_known(engine)}"
+                )
+        ours[name] = unquote(option.partition("=")[2])
     return ours, foreign
+
+
+def _name(option: str) -> str:
+    return unquote(option.partition("=")[0])
+
+
+def _known(engine: str) -> str:
+    others = {name for owner, names in ENGINE_SETTINGS.items() if owner != engine for name in names}
+    return ", ".join(name for name in StoreConfig.__struct_fields__ if name not in others)
 
 
 def _merged(config: StoreConfig, settings: dict[str, str]) -> StoreConfig:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import json
 import math
+import sys
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -164,6 +167,96 @@ def cycle() -> list[Any]:
 def test_what_would_not_come_back_is_refused(value: object, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         encode(value)
+
+
+# Depth
+
+
+def nested(levels: int, leaf: object, kind: type) -> object:
+    value = leaf
+    for _ in range(levels):
+        value = [value] if kind is list else {"$bytes": value}
+    return value
+
+
+def with_frames_to_spare(frames: int, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - the call's
+    def deeper(left: int) -> Any:  # noqa: ANN401
+        return deeper(left - 1) if left else call()
+
+    return deeper(sys.getrecursionlimit() - len(inspect.stack(0)) - frames)
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+@pytest.mark.parametrize(("leaf", "levels"), [(1, 250), (Kind.A, 250), (b"x", 249)])
+def test_deepest_value_is_read_back_from_a_deep_stack(
+    kind: type, leaf: object, levels: int
+) -> None:
+    value = nested(levels, leaf, kind)
+    stored = encode(value)
+    back = with_frames_to_spare(300, lambda: decode(stored))
+    assert repr(back) == repr(nested(levels, decode(encode(leaf)), kind))
+    with pytest.raises(InvalidArgument, match="more than 250 levels might not be read back"):
+        encode(nested(levels + 1, leaf, kind))
+
+
+def test_value_that_does_not_fit_the_stack_is_an_invalid_argument() -> None:
+    value = nested(200, 1, list)
+    with pytest.raises(InvalidArgument, match="what is left of the stack"):
+        with_frames_to_spare(100, lambda: encode(value))
+
+
+# Conversions of the value's own
+
+
+class BrokenModel:
+    def model_dump(self, *, mode: str) -> object:
+        raise LookupError(mode)
+
+
+class EndlessModel:
+    def model_dump(self, *, mode: str) -> object:
+        del mode
+        return self
+
+
+class BrokenDict(dict[str, object]):
+    def __iter__(self) -> Iterator[str]:
+        raise LookupError("dict")
+
+    keys = __iter__  # type: ignore[assignment]
+
+
+class BrokenList(list[object]):
+    def __iter__(self) -> Iterator[object]:
+        raise LookupError("list")
+
+
+class BrokenAttribute:
+    def __getattr__(self, name: str) -> object:
+        raise LookupError(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [BrokenModel(), [BrokenModel()], BrokenDict(a=1), BrokenList([1]), BrokenAttribute()],
+    ids=lambda value: type(value).__name__,
+)
+def test_failed_conversion_is_a_serialization_error_with_its_cause(value: object) -> None:
+    with pytest.raises(Serialization, match="cannot be converted: LookupError: ") as caught:
+        encode(value)
+    assert type(caught.value.__cause__) is LookupError
+
+
+def test_released_memory_is_a_serialization_error() -> None:
+    view = memoryview(b"x")
+    view.release()
+    with pytest.raises(Serialization, match="memoryview cannot be converted: ValueError"):
+        encode(view)
+
+
+def test_model_that_dumps_itself_is_an_invalid_argument() -> None:
+    with pytest.raises(InvalidArgument, match="nested too deeply"):
+        encode(EndlessModel())
 
 
 @pytest.mark.parametrize(

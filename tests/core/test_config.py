@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import holdfast
 from holdfast import InvalidArgument, StoreConfig
 from holdfast.config import seconds
 
@@ -24,6 +25,13 @@ def test_defaults_are_safe() -> None:
 def test_config_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         StoreConfig().durability = "cache"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("config", [{}, {"durability": "cache"}, "cache", 0, StoreConfig])
+def test_config_is_a_store_config(config: StoreConfig) -> None:
+    for call in (holdfast.open, holdfast.open_async, holdfast.migrate):
+        with pytest.raises(InvalidArgument, match="config: wanted a StoreConfig, found"):
+            call("sqlite://:memory:", config=config)
 
 
 def test_settings_are_given_by_name() -> None:
@@ -98,12 +106,29 @@ def test_timeouts_are_finite_and_above_zero(name: str, value: object) -> None:
         ({"schema": "x" * 64}, "at most 63"),
         ({"schema": 7}, "schema"),
         ({"commit": "thread", "locking": "exclusive"}, "commit=thread needs locking=normal"),
+        ({"migrate": "false"}, "migrate: wanted True or False, found 'false'"),
+        ({"migrate": None}, "migrate: wanted True or False"),
+        ({"migrate": 0}, "migrate: wanted True or False"),
+        ({"vfs": 7}, "vfs: wanted the name of a VFS, found 7"),
+        ({"vfs": ""}, "vfs: wanted the name"),
+        ({"vfs": "a\0b"}, "vfs: wanted the name"),
+        ({"vfs": "\ud800"}, "vfs: wanted the name"),
+        ({"pool_size": 10_001}, "pool_size: at most 10000"),
+        ({"checkpoint_pages": 2**31}, "checkpoint_pages: at most 2147483647"),
+        ({"payload_max_bytes": 2**63}, "payload_max_bytes: at most"),
     ],
     ids=lambda value: repr(value)[:40],
 )
 def test_what_can_never_work_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         StoreConfig(**settings)
+
+
+@pytest.mark.parametrize("name", StoreConfig.__struct_fields__)
+@pytest.mark.parametrize("value", [10**5000, -(10**5000)], ids=["huge", "minus huge"])
+def test_number_that_python_does_not_write_out_is_refused(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        StoreConfig(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import InvalidArgument, StoreConfig
+from holdfast.config import ENGINE_SETTINGS
 from holdfast.url import MEMORY, parse, without_password
 
 DEFAULT = StoreConfig()
@@ -49,6 +50,12 @@ def test_sqlite_url_names_a_path(url: str, path: str) -> None:
         ("postgresql:///app", "postgresql:///app"),
         ("postgresql:///app?host=%2Frun", "postgresql:///app?host=%2Frun"),
         ("postgresql://u@/app", "postgresql://u@/app"),
+        # As it was given, a + too.
+        ("postgresql://h/app?password=a+b%2B%26&schema=x", "postgresql://h/app?password=a+b%2B%26"),
+        (
+            "postgresql://%2Fvar%2Frun%2F" + "x" * 70 + "/app",
+            "postgresql:///var/run/" + "x" * 70 + "/app",
+        ),
     ],
 )
 def test_postgres_url_goes_to_libpq_without_our_options(url: str, address: str) -> None:
@@ -61,13 +68,6 @@ def test_postgres_url_goes_to_libpq_without_our_options(url: str, address: str) 
     ("query", "changed"),
     [
         ("durability=standard", {"durability": "standard"}),
-        ("commit=thread", {"commit": "thread"}),
-        ("locking=exclusive", {"locking": "exclusive"}),
-        ("vfs=unix-excl", {"vfs": "unix-excl"}),
-        ("schema=mine", {"schema": "mine"}),
-        ("busy_timeout=0.5", {"busy_timeout": 0.5}),
-        ("busy_timeout=2", {"busy_timeout": 2}),
-        ("pool_size=3&lock_timeout=1e1", {"pool_size": 3, "lock_timeout": 10}),
         ("payload_max_bytes=100", {"payload_max_bytes": 100}),
         ("migrate=false", {"migrate": False}),
         ("migrate=0", {"migrate": False}),
@@ -76,7 +76,9 @@ def test_postgres_url_goes_to_libpq_without_our_options(url: str, address: str) 
         ("history=5", {"history": 5}),
         ("history=3600s", {"history": timedelta(hours=1)}),
         ("history=0.5s", {"history": timedelta(seconds=0.5)}),
-        ("pool_size=3&pool_size=4", {"pool_size": 4}),
+        ("history=5&history=6", {"history": 6}),
+        ("&history=5&&", {"history": 5}),
+        ("h%69story=%35", {"history": 5}),
     ],
 )
 @pytest.mark.parametrize("base", ["sqlite:///app.db", "postgresql://h/app"])
@@ -86,28 +88,80 @@ def test_options_of_the_url_become_settings(
     assert parse(f"{base}?{query}", DEFAULT).config == StoreConfig(**changed)  # type: ignore[arg-type]
 
 
-def test_every_setting_can_be_in_the_url() -> None:
-    given = {
-        "durability": "cache",
-        "migrate": "false",
-        "payload_warn_bytes": "7",
-        "payload_max_bytes": "8",
-        "history": "9",
-        "commit": "inline",
-        "busy_timeout": "1.5",
-        "checkpoint_pages": "10",
-        "locking": "exclusive",
-        "vfs": "x",
-        "schema": "s",
-        "pool_size": "11",
-        "connect_timeout": "2.5",
-        "statement_timeout": "3.5",
-        "lock_timeout": "4.5",
-    }
-    assert set(given) == set(StoreConfig.__struct_fields__)
+@pytest.mark.parametrize(
+    ("url", "changed"),
+    [
+        ("sqlite:///x?commit=thread", {"commit": "thread"}),
+        ("sqlite:///x?locking=exclusive", {"locking": "exclusive"}),
+        ("sqlite:///x?vfs=unix-excl", {"vfs": "unix-excl"}),
+        ("sqlite:///x?busy_timeout=0.5", {"busy_timeout": 0.5}),
+        ("sqlite:///x?busy_timeout=2", {"busy_timeout": 2}),
+        ("postgresql://h/x?schema=mine", {"schema": "mine"}),
+        (
+            "postgresql://h/x?pool_size=3&lock_timeout=1e1",
+            {"pool_size": 3, "lock_timeout": 10},
+        ),
+        ("postgresql://h/x?pool_size=3&pool_size=4", {"pool_size": 4}),
+    ],
+)
+def test_options_of_one_engine_become_settings(url: str, changed: dict[str, object]) -> None:
+    assert parse(url, DEFAULT).config == StoreConfig(**changed)  # type: ignore[arg-type]
+
+
+GIVEN = {
+    "durability": "cache",
+    "migrate": "false",
+    "payload_warn_bytes": "7",
+    "payload_max_bytes": "8",
+    "history": "9",
+    "commit": "inline",
+    "busy_timeout": "1.5",
+    "checkpoint_pages": "10",
+    "locking": "exclusive",
+    "vfs": "x",
+    "schema": "s",
+    "pool_size": "11",
+    "connect_timeout": "2.5",
+    "statement_timeout": "3.5",
+    "lock_timeout": "4.5",
+}
+BASES = {"sqlite": "sqlite:///app.db", "postgres": "postgresql://h/app"}
+
+
+@pytest.mark.parametrize(("engine", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
+def test_every_setting_can_be_in_the_url_of_its_engine(engine: str, other: str) -> None:
+    assert set(GIVEN) == set(StoreConfig.__struct_fields__)
+    assert set(ENGINE_SETTINGS) == set(BASES)
+    given = {name: text for name, text in GIVEN.items() if name not in ENGINE_SETTINGS[other]}
     query = "&".join(f"{name}={value}" for name, value in given.items())
-    config = parse(f"sqlite:///app.db?{query}", DEFAULT).config
+    config = parse(f"{BASES[engine]}?{query}", DEFAULT).config
     assert {name: str(getattr(config, name)).lower() for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("sqlite", "schema"),
+        ("sqlite", "pool_size"),
+        ("sqlite", "connect_timeout"),
+        ("sqlite", "statement_timeout"),
+        ("sqlite", "lock_timeout"),
+        ("postgres", "commit"),
+        ("postgres", "busy_timeout"),
+        ("postgres", "checkpoint_pages"),
+        ("postgres", "locking"),
+        ("postgres", "vfs"),
+    ],
+)
+def test_option_of_another_engine_is_refused_in_the_url(engine: str, name: str) -> None:
+    (other,) = set(BASES) - {engine}
+    words = f"{name} is a setting of {other}, and this is {engine}; its settings are durability, "
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        parse(f"{BASES[engine]}?{name}={GIVEN[name]}", DEFAULT)
+    assert name not in str(caught.value).partition("its settings")[2]
+    # One config serves stores on both engines.
+    config = StoreConfig(pool_size=3, busy_timeout=1)
+    assert parse(BASES[engine], config).config is config
 
 
 def test_url_wins_over_the_config() -> None:
@@ -142,16 +196,21 @@ FORMS = r"wanted something like sqlite:///path\.db, sqlite://:memory:, postgresq
         ("sqlite:///app.db?commit=later", "commit: wanted one of inline, thread, found 'later'"),
         ("sqlite:///app.db?locking=no", "locking: wanted one of normal, exclusive, found 'no'"),
         ("sqlite:///app.db?migrate=yes", "migrate: wanted true or false, found 'yes'"),
-        ("sqlite:///app.db?pool_size=many", "pool_size: wanted a whole number, found 'many'"),
-        ("sqlite:///app.db?pool_size=1.5", "pool_size: wanted a whole number, found '1.5'"),
-        ("sqlite:///app.db?pool_size=0", "pool_size: wanted a whole number above zero, found 0"),
+        (
+            "sqlite:///app.db?history=many",
+            "history: wanted a whole number, found 'many'",
+        ),
+        ("sqlite:///app.db?history=1.5", "history: wanted a whole number, found '1.5'"),
+        (
+            "sqlite:///app.db?history=0",
+            "history: wanted a whole number above zero, found 0",
+        ),
         ("sqlite:///app.db?busy_timeout=soon", "busy_timeout: wanted a number, found 'soon'"),
         ("sqlite:///app.db?busy_timeout=0", "busy_timeout: must be above zero, found 0"),
         ("sqlite:///app.db?busy_timeout=-1", "busy_timeout: must be above zero"),
         ("sqlite:///app.db?busy_timeout=nan", "busy_timeout: wanted a finite number"),
         ("sqlite:///app.db?busy_timeout=1e305", "busy_timeout: "),
         ("sqlite:///app.db?history=some", "history: wanted a whole number, found 'some'"),
-        ("sqlite:///app.db?history=0", "history: wanted a whole number above zero, found 0"),
         ("sqlite:///app.db?history=xs", "history: wanted a number, found 'x'"),
         ("sqlite:///app.db?history=0s", "history"),
         ("sqlite:///app.db?history=nans", "history: "),
@@ -161,6 +220,23 @@ FORMS = r"wanted something like sqlite:///path\.db, sqlite://:memory:, postgresq
         ("postgresql://h:port/app", "'postgresql://h:port/app': bad host or port"),
         ("postgresql://h:99999/app", "bad host or port"),
         ("postgresql://[::1/app", "bad host or port"),
+        ("postgresql://h..x/app", "bad host or port"),
+        (f"postgresql://{'h' * 64}/app", "bad host or port"),
+        ("postgresql://user:12#3@h/app", "bad host or port"),
+        ("postgresql://a,b/app#x", "bad host or port"),
+        ("postgresql://h/a%ff", "is not UTF-8"),
+        ("postgresql://h/app?options=%ff", "is not UTF-8"),
+        ("postgresql://\ud800/app", "is not UTF-8"),
+        ("sqlite:///a%ff.db", "is not UTF-8"),
+        ("sqlite:///\udcff.db", "is not UTF-8"),
+        ("sqlite:///app.db\n", "line end"),
+        (" sqlite:///app.db", "blanks"),
+        ("sqlite:///app.db ", "blanks"),
+        ("sqlite:///a\tb.db", "control characters"),
+        ("postgresql://h/a\npp", "control characters"),
+        ("sqlite:///app.db?vfs=", "vfs: wanted the name of a VFS, found ''"),
+        ("sqlite:///app.db?vfs=a%00b", "vfs: wanted the name of a VFS"),
+        ("postgresql://h/app?pool_size=100000000", "pool_size: at most 10000"),
         ("postgresql://h/app?schema=Big", "schema 'Big': wanted lower-case letters"),
         ("postgresql://h/app?schema=a%0A", "schema 'a.n': wanted lower-case letters"),
         ("postgresql://h/app?pool_size=x", "pool_size: wanted a whole number, found 'x'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
@@ -43,6 +44,21 @@ def test_call_from_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) 
     assert outcomes[-1] == "done"
     assert {"written", "refused"} <= set(outcomes)
     store.close()
+
+
+def test_deepest_value_is_read_with_300_frames_to_spare(tmp_path: Path) -> None:
+    value: object = b"x"
+    for _ in range(249):
+        value = [value]
+
+    def deep(frames: int) -> object:
+        return deep(frames - 1) if frames else store.cells.get("x")
+
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache") as store:
+        store.cells.set("x", value)
+        assert deep(sys.getrecursionlimit() - len(inspect.stack(0)) - 300) == value
+        with pytest.raises(holdfast.InvalidArgument, match="250 levels"):
+            store.cells.set("x", [value])
 
 
 def test_relative_path_means_the_folder_at_opening(

@@ -70,4 +70,4 @@ class Backend(Protocol):
         """Write a consistent copy of the store, as of now, to a new file."""
 
     async def close(self) -> None:
-        """Finish what is in flight and free everything. A second call does nothing."""
+        """Finish what is in flight and free everything; every call returns when that is done."""

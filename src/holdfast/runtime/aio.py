@@ -21,6 +21,7 @@ from holdfast.runtime.contract import (
     Limiter,
     Place,
     Unit,
+    Work,
     take_batch,
 )
 
@@ -58,6 +59,10 @@ class AsyncioRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for the tasks of this loop."""
         return _LoopLimiter(places)
+
+    def once(self, work: Work) -> Work:
+        """The work in a task of its own, so that no caller's end is its end."""
+        return _LoopOnce(self._loop, work)
 
 
 class LoopCoalescer:
@@ -130,3 +135,15 @@ class _LoopPlace:
         if self._semaphore is not None:
             self._semaphore.release()
             self._semaphore = None
+
+
+class _LoopOnce:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Work) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self) -> None:
+        if self._task is None:
+            self._task = self._loop.create_task(self._work(), name="holdfast once")
+        await asyncio.shield(self._task)

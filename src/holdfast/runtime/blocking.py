@@ -24,6 +24,7 @@ from holdfast.runtime.contract import (
     Limiter,
     Place,
     Unit,
+    Work,
     batch_length,
 )
 
@@ -59,6 +60,10 @@ class BlockingRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for threads."""
         return _ThreadLimiter(places)
+
+    def once(self, work: Work) -> Work:
+        """The work on the first thread that comes; the others wait for it."""
+        return _ThreadOnce(work)
 
 
 class ThreadCoalescer:
@@ -228,3 +233,18 @@ class _ThreadPlace:
     def release(self) -> None:
         if self._token:
             self._free.put(self._token.pop())
+
+
+class _ThreadOnce:
+    """What an interrupt (Ctrl-C) cut short is begun again by the next caller."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._lock = threading.RLock()  # a signal handler may call it in the middle of the work
+        self._done = False
+
+    async def __call__(self) -> None:
+        with self._lock:
+            if not self._done:
+                await self._work()
+                self._done = True

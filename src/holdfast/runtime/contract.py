@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 
@@ -83,6 +83,10 @@ class Limiter(Protocol):
         """A place, or None when none was free in time."""
 
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something to await, made when it is called."""
+
+
 class Runtime(Protocol):
     """The primitives that differ between blocking code and asyncio."""
 
@@ -104,6 +108,12 @@ class Runtime(Protocol):
 
     def limiter(self, places: int) -> Limiter:
         """A limiter of this colour."""
+
+    def once(self, work: Work) -> Work:
+        """The work, to be called by many: it runs once, and all return when it is done.
+
+        In asyncio a cancelled caller returns at once, and the work goes on.
+        """
 
 
 class HomeProcess:

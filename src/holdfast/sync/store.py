@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from holdfast.clock import to_datetime
 from holdfast.config import StoreConfig
+from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
@@ -52,13 +54,14 @@ class Store:
     def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Write a consistent copy, as of now, to a new file while the store stays in use.
 
-        `progress` is called with the pages done and the pages in all.
+        `progress` is called with the pages done and the pages in all. Closing the store ends
+        a backup with StoreClosed; one that ends early leaves no file.
         """
         require(self._backend, Capability.BACKUP)
-        run(self._backend.backup(os.fspath(path), progress))
+        run(self._backend.backup(_absolute(path), progress))
 
     def close(self) -> None:
-        """Finish what is in flight and free everything.
+        """Finish what is in flight and free everything; further calls wait for the first.
 
         A view closes nothing: the store it came from owns the connections.
         """
@@ -78,3 +81,15 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._backend.engine} namespace={self._namespace!r}>"
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    # Now: a backup takes its time, and the process may change its folder meanwhile.
+    try:
+        return str(Path(os.fsdecode(path)).absolute())
+    except TypeError:
+        raise InvalidArgument(
+            f"backup path: wanted text or a path, found {type(path).__name__}"
+        ) from None
+    except OSError as exc:
+        raise InvalidArgument(f"backup path: the current folder is gone: {exc.strerror}") from exc

@@ -26,6 +26,7 @@ class PostgresDb:
         self._pool = pool
         self.runtime = runtime
         self._closed = False
+        self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
 
     async def write(
@@ -56,12 +57,17 @@ class PostgresDb:
 
     async def close(self) -> None:
         """Finish the queues, then free everything; in a forked child, leave the parent's alone."""
-        if self._closed or not self.runtime.at_home:
-            return
-        self._closed = True
-        for coalescer in list(self._coalescers.values()):
-            await coalescer.drain()
-        await self._pool.close()
+        if self.runtime.at_home:
+            self.runtime.check()
+            self._closed = True
+            await self._finish()
+
+    async def _drain_and_free(self) -> None:
+        try:
+            for coalescer in list(self._coalescers.values()):
+                await coalescer.drain()
+        finally:  # also when the loop ends
+            await self._pool.close()
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         async with await self._pool.take() as connection:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import msgspec
 
-from holdfast.backends.sqlite.backup import backup
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument, InvalidState, Unauthorized
 from holdfast.facets.backend import Backend, Capability, Progress
 from holdfast.facets.cells import Retention
 from holdfast.runtime import Runtime
@@ -31,20 +31,24 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
     if path == MEMORY:
         # A private temporary file without syncs: SQLite's own in-memory databases
         # refuse write-ahead logging, and a writer there waits for every reader.
-        folder = tempfile.mkdtemp(prefix="holdfast-")
+        folder = _temporary_folder()
         path = str(Path(folder) / "memory.db")
         config = msgspec.structs.replace(config, durability="cache")
-    if config.vfs is None:
-        path = _create(path, allowed=config.migrate)
-    db = SqliteDb(path, config, runtime, folder=folder)
-    backend = SqliteBackend(db, MEMORY_CAPABILITIES if folder else FILE_CAPABILITIES)
     try:
-        await db.start()
-        await migrate(db, allowed=config.migrate)
+        if config.vfs is None:
+            path = prepare(path, create=config.migrate)
+        db = SqliteDb(path, config, runtime, folder=folder)
     except BaseException:
-        await backend.close()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
-    return backend
+    shared = folder is None and config.locking == "normal"
+    try:
+        await migrate(db, allowed=config.migrate)
+        return SqliteBackend(db, FILE_CAPABILITIES if shared else MEMORY_CAPABILITIES)
+    except BaseException:
+        await db.close()
+        raise
 
 
 class SqliteBackend:
@@ -77,34 +81,19 @@ class SqliteBackend:
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend."""
         self._db.check()
-        await self._db.runtime.offload(
-            lambda: backup(self._db.path, self._db.config, path, progress)
-        )
+        given_up = threading.Event()
+        try:
+            await self._db.runtime.offload(lambda: self._db.copier.copy(path, progress, given_up))
+        finally:
+            given_up.set()  # a cancelled task leaves the thread behind, which then stops too
 
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
 
 
-def _create(path: str, *, allowed: bool) -> str:
-    """Make the file before SQLite does, so that nobody else can read it, not for a moment.
-
-    Returns its absolute path: connections are opened later too, and the process may chdir.
-    """
-    file = Path(path).absolute()
-    if file.is_dir():
-        raise InvalidArgument(f"SQLite {path!r}: is a folder, not a file")
-    if not file.parent.is_dir():
-        raise InvalidArgument(f"SQLite {path!r}: the folder {str(file.parent)!r} does not exist")
-    if not allowed and not file.exists():
-        raise InvalidState(
-            f"SQLite {path!r}: does not exist; open it once with migrate=True, "
-            "or run holdfast.migrate(url)"
-        )
+def _temporary_folder() -> str:
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        pass
+        return tempfile.mkdtemp(prefix="holdfast-")
     except OSError as exc:
-        raise Unauthorized(f"SQLite {path!r}: cannot be created: {exc.strerror}") from exc
-    return str(file)
+        raise refusal(exc, f"SQLite {MEMORY!r}: a temporary folder") from exc

@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import uuid
 from pathlib import Path
 
 import apsw
 
-from holdfast.backends.sqlite.connection import SqliteConnection, translate
-from holdfast.config import StoreConfig
-from holdfast.errors import Conflict, Database, InvalidArgument
+from holdfast.backends.sqlite.connection import translate
+from holdfast.backends.sqlite.files import (
+    check_path,
+    check_place,
+    create_private,
+    refusal,
+    shown,
+)
+from holdfast.backends.sqlite.readers import OneConnection, Readers
+from holdfast.errors import Conflict, StoreClosed
 from holdfast.facets.backend import Progress
 
-_PAGES_PER_STEP = 2000
 
+class Copier:
+    """Makes the backups of one store, one at a time, and ends the one under way on `stop`."""
 
-def backup(source: str, config: StoreConfig, target: str, progress: Progress | None) -> None:
-    """Copy the store as it is now to a new file, which appears only when it is complete."""
-    path = Path(target)
-    if path.exists():
-        raise Conflict(f"backup to {target!r}: the file exists already", path=target)
-    if not path.parent.is_dir():
-        raise InvalidArgument(f"backup to {target!r}: the folder does not exist")
-    # A name of its own, so that two backups at once do not write into each other's file.
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
-    reader = SqliteConnection(source, config)
-    try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        _copy(reader, partial, progress)
-        os.link(partial, path)  # unlike a rename it never replaces what is there
-        _sync_folder(path.parent)
-    except FileExistsError as exc:
-        raise Conflict(f"backup to {target!r}: the file exists already", path=target) from exc
-    except OSError as exc:
-        raise Database(f"backup to {target!r}: {exc.strerror}") from exc
-    except apsw.Error as exc:
-        raise translate(exc, target) from exc
-    finally:
-        partial.unlink(missing_ok=True)
-        reader.close()
+    def __init__(self, readers: Readers | OneConnection) -> None:
+        self._readers = readers
+        # Held from the first to the last page; reentrant, since `progress` may close the store.
+        self._copying = threading.RLock()
+        self._stopped = threading.Event()
 
+    def copy(self, target: str, progress: Progress | None, given_up: threading.Event) -> None:
+        """Copy the store to a new file, which appears only when it is complete.
 
-def _copy(reader: SqliteConnection, partial: Path, progress: Progress | None) -> None:
-    # An open read transaction pins one snapshot: without it every commit of another
-    # connection would start the copy over.
-    reader.run("BEGIN")
-    reader.run("SELECT 1 FROM sqlite_schema LIMIT 1")
-    copy = apsw.Connection(str(partial))
-    try:
-        with copy.backup("main", reader.raw, "main") as work:
-            while not work.done:
-                work.step(_PAGES_PER_STEP)
+        Nothing appears when `given_up` is set before that.
+        """
+        what = f"backup to {shown(target)}"
+        exists = Conflict(f"{what}: the file exists already", path=target)
+        path = Path(check_path(target, what))
+        # A name of its own: another process may be making a backup of the same name.
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+        try:
+            if check_place(str(path), what):
+                raise exists
+            check_place(str(partial), what)
+            create_private(str(partial))
+            with self._copying:
+                self._copy(partial, progress, given_up)
+            self._check(given_up)
+            os.link(partial, path)  # unlike a rename it never replaces what is there
+            _sync_folder(path.parent)
+        except FileExistsError:
+            raise exists from None
+        except OSError as exc:
+            raise refusal(exc, what) from exc
+        except apsw.Error as exc:
+            raise translate(exc, target) from exc
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Let no further backup begin, and return when none is under way."""
+        self._stopped.set()
+        with self._copying:
+            pass
+
+    def _copy(self, partial: Path, progress: Progress | None, given_up: threading.Event) -> None:
+        with contextlib.ExitStack() as stack:
+            self._check(given_up)
+            source = stack.enter_context(self._readers.steady())
+            copy = stack.enter_context(contextlib.closing(apsw.Connection(str(partial))))
+            # Synced below, all at once: not page by page, and not while others wait for a turn.
+            copy.execute("PRAGMA synchronous = OFF")
+            with self._readers.turn():
+                work = copy.backup("main", source.raw, "main")
+            stack.callback(self._end, work)
+            done = False
+            while not done:
+                self._check(given_up)
+                with self._readers.turn():
+                    done = work.step(self._readers.pages_per_turn)
+                    left, total = work.remaining, work.page_count
                 if progress is not None:
-                    progress(work.page_count - work.remaining, work.page_count)
-    finally:
-        copy.close()
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
+                    progress(total - left, total)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    def _end(self, work: apsw.Backup) -> None:
+        with self._readers.turn():
+            work.close(force=True)
+
+    def _check(self, given_up: threading.Event) -> None:
+        if self._stopped.is_set() or given_up.is_set():
+            raise StoreClosed("the store was closed, or the backup given up, before its end")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 
 from holdfast.backends.sql.db import Row
+from holdfast.backends.sqlite.files import no_right
 from holdfast.config import StoreConfig
 from holdfast.errors import (
     Corrupt,
@@ -35,13 +36,20 @@ _READ_BUSY_MS = 2000
 
 
 class SqliteConnection:
-    """A connection whose statements run at once, on the calling thread."""
+    """A connection whose statements run at once, on the calling thread.
 
-    def __init__(self, path: str, config: StoreConfig, *, create: bool = False) -> None:
+    With `later` nothing is read from the file, and no lock waited for, before `set_up`.
+    """
+
+    def __init__(
+        self, path: str, config: StoreConfig, *, create: bool = False, later: bool = False
+    ) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         try:
             self.raw = apsw.Connection(path, flags=flags, vfs=config.vfs)
         except apsw.Error as exc:
+            if config.vfs is not None and isinstance(exc, apsw.SQLError):
+                raise InvalidArgument(f"vfs {config.vfs!r}: {exc}") from exc
             raise translate(exc, path) from exc
         self._path = path
         self.raw.set_busy_timeout(_READ_BUSY_MS)
@@ -50,17 +58,23 @@ class SqliteConnection:
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # One cursor for all statements: none is ever left half read.
         self._execute = self.raw.cursor().execute
-        try:
-            if config.locking == "exclusive":
-                self.run("PRAGMA locking_mode = EXCLUSIVE")
-            self.run(f"PRAGMA synchronous = {_SYNCHRONOUS[config.durability]}")
-            self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone stays in the drive's cache
-            self.run("PRAGMA checkpoint_fullfsync = ON")
-            self.run("PRAGMA temp_store = MEMORY")
-            self.run(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        except StoreError:
-            self.close()
-            raise
+        self._config = config
+        if not later:
+            try:
+                self.set_up()
+            except StoreError:
+                self.close()
+                raise
+
+    def set_up(self) -> None:
+        """Give the connection its settings."""
+        if self._config.locking == "exclusive":
+            self.run("PRAGMA locking_mode = EXCLUSIVE")
+        self.run(f"PRAGMA synchronous = {_SYNCHRONOUS[self._config.durability]}")
+        self.run("PRAGMA fullfsync = ON")  # macOS: fsync alone stays in the drive's cache
+        self.run("PRAGMA checkpoint_fullfsync = ON")
+        self.run("PRAGMA temp_store = MEMORY")
+        self.run(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
 
     def rows(self, query: str, params: Params) -> list[Row]:
         """The rows of one statement."""
@@ -92,11 +106,18 @@ class SqliteConnection:
 
     def rollback(self) -> None:
         """Undo the open transaction, if there is one: a full disk or I/O error ends it itself."""
-        if self.raw.in_transaction:
-            try:
+        try:
+            if self.raw.in_transaction:
                 self._execute("ROLLBACK")
-            except apsw.Error as exc:
-                raise translate(exc, self._path) from exc
+        except apsw.Error as exc:
+            raise translate(exc, self._path) from exc
+
+    def leave_log(self) -> None:
+        """Make `close` leave a log that holds anything where it is: the file is not ours."""
+        with contextlib.suppress(apsw.Error):  # what cannot be read is not written either
+            frames, _ = self.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            if frames > 0:
+                self.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def close(self) -> None:
         """Free the connection."""
@@ -109,6 +130,10 @@ def translate(exc: Exception, path: str) -> StoreError:
     """Our error for the driver's, with the file and SQLite's own words."""
     text = f"SQLite {os.path.basename(path)!r}: {exc}"  # noqa: PTH119 - a path may be a VFS's own
     code = getattr(exc, "extendedresult", None)  # errors of apsw itself have none
+    if isinstance(exc, apsw.CantOpenError):
+        reason = no_right(path)
+        if reason is not None:
+            return Unauthorized(f"{text}: {reason}", sqlite_code=code)
     for kind, error in _ERRORS:
         if isinstance(exc, kind):
             return error(text, sqlite_code=code)

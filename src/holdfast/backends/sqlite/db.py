@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
 from holdfast.backends.sqlite.connection import Params, SqliteConnection
 from holdfast.backends.sqlite.readers import OneConnection, Readers
@@ -50,20 +51,28 @@ class SqliteDb:
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = True  # until there is something to close
-        self._writer = SqliteConnection(path, config, create=True)
+        self._writer = SqliteConnection(path, config, create=config.migrate, later=True)
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
+        self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         flush = self._flush if self._thread is None else self._flush_on_thread
         self._coalescer = runtime.coalescer(flush)
+        self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
-    async def start(self) -> None:
-        """Switch the file to write-ahead logging and begin to watch its length."""
+    async def start(self, look: Callable[[], None]) -> None:
+        """Switch the file to write-ahead logging, unless `look` refuses it, and watch the log."""
+        self._writer.raw.set_busy_timeout(0)  # waiting is ours, see _begin
+        try:
+            await self._patiently(self._writer.set_up, self.runtime.sleep)
+            await self._patiently(look, self.runtime.sleep)
+        except StoreError:
+            self._writer.leave_log()
+            raise
         await self._patiently(self._use_wal, self.runtime.sleep)
-        self._writer.raw.set_busy_timeout(0)  # from here on waiting is ours, see _begin
         if self._exclusive:
             self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
         else:
@@ -120,12 +129,15 @@ class SqliteDb:
 
     async def close(self) -> None:
         """Finish the queue, then free everything; in a forked child, leave the parent's alone."""
-        if self._closed or not self.runtime.at_home:
-            return
-        self._closed = True
+        if self.runtime.at_home:
+            self._here()
+            self._closed = True
+            await self._finish()
+
+    async def _drain_and_free(self) -> None:
         try:
             await self._coalescer.drain()
-        finally:  # also when the closing task is cancelled
+        finally:  # also when the loop ends
             await self.runtime.offload(self._free)
 
     def __del__(self) -> None:
@@ -136,6 +148,7 @@ class SqliteDb:
             self._free()
 
     def _free(self) -> None:
+        self.copier.stop()
         if self._thread is not None:
             self._thread.shutdown()
         if self._checkpointer is not None:

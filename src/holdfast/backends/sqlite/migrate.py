@@ -17,7 +17,10 @@ CREATE TABLE IF NOT EXISTS holdfast_migrations (
 
 
 async def migrate(db: SqliteDb, *, allowed: bool) -> None:
-    """Bring the file to the newest schema, or refuse what cannot be."""
+    """Start the store on its file, brought to the newest schema.
+
+    What cannot be is refused before anything of the file is changed.
+    """
     known = load_migrations(__package__)
     where = f"SQLite {db.path!r}"
 
@@ -34,9 +37,13 @@ async def migrate(db: SqliteDb, *, allowed: bool) -> None:
                 f"VALUES ({step.number}, '{step.name}', {machine_us()})"
             )
 
-    steps = db.look(todo)
-    if steps and not allowed:
-        refuse_pending(steps, where=where)
+    def look() -> None:
+        steps[:] = db.look(todo)
+        if not allowed:
+            refuse_pending(steps, where=where)
+
+    steps: list[Migration] = []
+    await db.start(look)
     if steps:
         await db.exclusively(apply)
 
