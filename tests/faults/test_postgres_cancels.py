@@ -108,7 +108,7 @@ class Interrupted(KeyboardInterrupt):
     """What Ctrl-C raises, raised by the test."""
 
 
-def test_interrupted_thread_is_free_at_once(
+def test_interrupted_thread_is_not_held_by_a_silent_server(
     proxy: FaultProxy, database: str, namespace: str
 ) -> None:
     url = f"{proxy.through(database)}?pool_size=1"
@@ -135,14 +135,12 @@ def test_interrupted_thread_is_free_at_once(
     try:
         with holdfast.open(url, namespace) as store, psycopg.connect(database) as holder:
             store.cells.set("cell", "value")
-            before = proxy.counts.connections
             holder.execute(
                 "SELECT FROM holdfast.cells WHERE namespace = %s FOR UPDATE", [namespace]
             )
             interrupter.start()
             with pytest.raises(Interrupted):
                 store.cells.set("cell", "other")
-            assert proxy.counts.connections == before
             holder.rollback()
             proxy.heal()
             assert store.cells.get("cell") in {"value", "other"}

@@ -281,7 +281,7 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
         "namespaces": "{default}",
         "names": "{x001}",
     }
-    for name in ("get_cells", "get_cell_at", "list_versions", "list_names", "page_of_names"):
+    for name in ("get_cells", "get_cell_at", "list_versions", "list_names"):
         with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
             raw.execute("SET plan_cache_mode = force_generic_plan")
             raw.prepare_threshold = 0

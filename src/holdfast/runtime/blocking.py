@@ -137,11 +137,8 @@ class ThreadCoalescer:
         finds everything as it was.
         """
         if self._leader is unit:
-            # Those who are answered need nothing more of us, so not under the lock, where
-            # they would queue up at once for their next call.
-            for other in self._batch:
-                if other.settled:
-                    _wake(other)
+            # Not under the lock, where they would queue up at once for their next call.
+            _wake_answered(self._batch)
         elif unit.settled:
             return
         with self._lock:
@@ -149,10 +146,7 @@ class ThreadCoalescer:
                 self._waiting.remove(unit)
             if self._leader is not unit:
                 return
-            for other in self._batch:
-                if not other.settled:
-                    self._break_off()
-                _wake(other)
+            self._break_off()
             following = self._waiting[0] if self._waiting else None
             if following is not None:
                 _wake(following)
@@ -163,16 +157,24 @@ class ThreadCoalescer:
 
     def _break_off(self) -> None:
         """Tell those of the batch who have no answer that the leader was interrupted."""
-        for other in self._batch:
-            other.fail(_interrupted())
-        # An interrupt between the two lines of `_lead` leaves units in both lists.
-        self._waiting = [other for other in self._waiting if not other.settled]
+        if any(not other.settled for other in self._batch):
+            for other in self._batch:
+                other.fail(_interrupted())
+            # An interrupt between the two lines of `_lead` leaves units in both lists.
+            self._waiting = [other for other in self._waiting if not other.settled]
+            _wake_answered(self._batch)
 
 
 def _room_to_leave(frames: int = 12) -> None:
     """Raise RecursionError now, while nobody counts on this thread, rather than in `_leave`."""
     if frames:
         _room_to_leave(frames - 1)
+
+
+def _wake_answered(batch: list[Unit]) -> None:
+    for unit in batch:
+        if unit.settled:
+            _wake(unit)
 
 
 def _wake(unit: Unit) -> None:

@@ -7,12 +7,13 @@ connection up.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
-from psycopg import waiting
+from psycopg import generators, waiting
 from psycopg.abc import PQGen
 
 from holdfast.backends.postgres.errors import translate, translate_connect
@@ -48,6 +49,9 @@ class PgConnection(Protocol):
 
     def be_patient(self) -> None:
         """Wait for answers as long as they take from now on: for migrations."""
+
+    async def abandon(self) -> None:
+        """Free the connection of a caller that gave up in the middle."""
 
     async def close(self) -> None:
         """Free the connection."""
@@ -137,6 +141,18 @@ class BlockingConnection:
         """See PgConnection."""
         self._raw.answer_timeout = None
 
+    async def abandon(self) -> None:
+        """Free the connection, once what it was doing is over.
+
+        An interrupted thread may go on and write again, and that must come second. A server
+        that does not answer is not waited for long.
+        """
+        if self._raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
+            with contextlib.suppress(psycopg.Error):
+                self._raw.cancel_safe(timeout=_GRACE)
+                self._raw.wait(generators.fetch_many(self._raw.pgconn), timeout=_GRACE)
+        self._raw.close()
+
     async def close(self) -> None:
         """See PgConnection."""
         self._raw.close()
@@ -175,6 +191,13 @@ class AsyncConnection:
         """See PgConnection."""
         self._raw.answer_timeout = None
 
+    async def abandon(self) -> None:
+        """Free the connection at once.
+
+        Who is cancelled was reading, or the loop ends: a flush goes on without its callers.
+        """
+        await self._raw.close()
+
     async def close(self) -> None:
         """See PgConnection."""
         await self._raw.close()
@@ -185,8 +208,8 @@ class AsyncConnection:
         return _usable(self._raw)
 
 
-# Whoever is cancelled or interrupted is free at once, and the connection is dropped: psycopg's own
-# `wait` would first ask the server to cancel the statement, 10 s long when it does not answer.
+# psycopg's own `wait` asks the server to cancel the statement of whoever is cancelled or
+# interrupted, 10 s long when it does not answer. What we do instead is `abandon`.
 
 
 class _Blocking(psycopg.Connection[Any]):

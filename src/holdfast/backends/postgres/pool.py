@@ -48,10 +48,12 @@ class Pool:
     async def take_back(self, connection: PgConnection, *, trusted: bool) -> None:
         """Keep the connection for the next caller, or close it when it cannot be used again."""
         lost = not connection.usable
-        if trusted and not lost:
-            self._idle.append(connection)
-        else:
+        if not trusted:
+            await connection.abandon()
+        elif lost:
             await connection.close()
+        else:
+            self._idle.append(connection)
         if self._closed or (trusted and lost):
             await self._drop_idle()
 
