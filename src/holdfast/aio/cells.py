@@ -120,7 +120,7 @@ class AsyncCells:
             raise InvalidArgument(
                 f"set_many: values of {size} bytes, at most {MAX_COMMIT_BYTES} fit into one commit"
             )
-        outcomes = await self._cells.write(writes) if writes else []
+        outcomes = await self._cells.write(writes, size) if writes else []
         return {
             write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
@@ -182,11 +182,10 @@ class AsyncCells:
     async def _write(
         self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
     ) -> CellOutcome:
-        write = CellWrite(
-            self._key(name), expected, payload, operation_id(op_id), op_id is not None
-        )
-        (outcome,) = await self._cells.write([write])
-        return outcome
+        key = (self._namespace, check_cell_name(name))
+        write = CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
+        outcomes = await self._cells.write([write], len(payload or ""))
+        return outcomes[0]
 
     def _key(self, name: str) -> CellKey:
         return (self._namespace, check_cell_name(name))

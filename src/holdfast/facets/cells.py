@@ -104,8 +104,10 @@ class Retention(NamedTuple):
 class CellsBackend(Protocol):
     """What a backend must do for cells."""
 
-    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
+    async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """Apply the writes in one atomic commit and answer each, in order.
+
+        `size` is what the payloads add up to: a backend gathers so much into a commit, no more.
 
         A write whose `op_id` its cell already knows changes nothing and gets its first answer.
         """

@@ -122,7 +122,7 @@ class Cells:
             raise InvalidArgument(
                 f"set_many: values of {size} bytes, at most {MAX_COMMIT_BYTES} fit into one commit"
             )
-        outcomes = run(self._cells.write(writes)) if writes else []
+        outcomes = run(self._cells.write(writes, size)) if writes else []
         return {
             write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
@@ -184,11 +184,10 @@ class Cells:
     def _write(
         self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
     ) -> CellOutcome:
-        write = CellWrite(
-            self._key(name), expected, payload, operation_id(op_id), op_id is not None
-        )
-        (outcome,) = run(self._cells.write([write]))
-        return outcome
+        key = (self._namespace, check_cell_name(name))
+        write = CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
+        outcomes = run(self._cells.write([write], len(payload or "")))
+        return outcomes[0]
 
     def _key(self, name: str) -> CellKey:
         return (self._namespace, check_cell_name(name))

@@ -31,9 +31,9 @@ class PostgresCells(SqlCells):
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 
-    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
+    async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        outcomes = await super().write(writes)
+        outcomes = await super().write(writes, size)
         if _UNCERTAIN in outcomes:
             raise Unavailable(
                 f"cell {writes[0].key[1]!r}: the connection was lost, and what became of the first "

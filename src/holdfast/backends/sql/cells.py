@@ -39,9 +39,8 @@ class SqlCells:
         self._queries = load(__package__, "cells.sql", dialect)
         self._list_names = list_names
 
-    async def write(self, writes: Sequence[CellWrite]) -> Sequence[CellOutcome]:
+    async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        size = sum([len(write.payload or "") for write in writes])
         return await self._db.write(self._batches.write, writes, size)
 
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:

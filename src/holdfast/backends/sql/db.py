@@ -138,7 +138,7 @@ async def apply_grouped(
     What they find becomes their answers only when the transaction has committed.
     """
     if len(units) == 1:
-        (unit,) = units
+        unit = units[0]
         unit.answers = await unit.batch.apply(on, unit.items, repeat=repeat)
         return
     groups: dict[int, list[Unit]] = {}
@@ -146,6 +146,9 @@ async def apply_grouped(
         groups.setdefault(id(unit.batch), []).append(unit)
     for members in groups.values():
         items = [item for unit in members for item in unit.items]
-        answers = iter(await members[0].batch.apply(on, items, repeat=repeat))
+        answers = await members[0].batch.apply(on, items, repeat=repeat)
+        begin = 0
         for unit in members:
-            unit.answers = [next(answers) for _ in unit.items]
+            end = begin + len(unit.items)
+            unit.answers = answers[begin:end]
+            begin = end

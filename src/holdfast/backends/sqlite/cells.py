@@ -73,13 +73,14 @@ class WriteCells:
         self, on: SqliteConnection, write: CellWrite, now: int, commit_id: int
     ) -> CellOutcome:
         key, expected, payload, op_id, op_given = write
-        counter, deleted, updated_at, _ = on.row(_GET_NEWEST, key) or _NEVER
+        counter, deleted, updated_at, _ = on.execute(_GET_NEWEST, key).get or _NEVER
         live = 0 if deleted else counter
         if expected not in (ANY, live) or (payload is None and not live):
             return CellOutcome(applied=False, version=live)
         version = counter if payload is None else counter + 1
         updated_at = max(now, updated_at)  # never back, also when the clock was
-        on.change(_ADD_VERSION, (commit_id, *key, version, updated_at, op_id, op_given, payload))
+        row = (commit_id, *key, version, updated_at, op_id, op_given, payload)
+        on.execute(_ADD_VERSION, row)
         if self._trim.needed:
             self._trim.cell(on, key, newest=(version, commit_id), now=now, slice_=_WRITE_SLICE)
         return CellOutcome(applied=True, version=version)
@@ -125,13 +126,13 @@ class TrimCells:
             "versions": self._versions,
             "cutoff": -1 if self._age_us is None else now - self._age_us,
         }
-        return len(on.rows(_OWN["trim_cell"], params))
+        return len(on.execute(_OWN["trim_cell"], params).fetchall())
 
     def _page(self, on: SqliteConnection, cells: CellPage, now: int) -> int:
         gone = 0
         for name in cells.names:
             key = (cells.namespace, name)
-            version, _, _, commit_id = on.row(_GET_NEWEST, key) or _NEVER
+            version, _, _, commit_id = on.execute(_GET_NEWEST, key).get or _NEVER
             gone += self.cell(on, key, newest=(version, commit_id), now=now, slice_=_PRUNE_SLICE)
         return gone
 
@@ -140,13 +141,13 @@ def _known(on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
     """The first answer, when this operation has been done before."""
     namespace, name = write.key
     query = _OWN["find_op" if write.op_given else "find_own_op"]
-    rows = on.rows(query, {"op_id": write.op_id, "namespace": namespace, "name": name})
-    return CellOutcome(applied=True, version=rows[0][0]) if rows else None
+    found = on.execute(query, {"op_id": write.op_id, "namespace": namespace, "name": name}).get
+    return None if found is None else CellOutcome(applied=True, version=found)
 
 
 def _begin_commit(on: SqliteConnection) -> tuple[int, int]:
     """The clock's offset, and the last commit id that was given out."""
-    state = on.row(_BEGIN_COMMIT, ())
+    state = on.execute(_BEGIN_COMMIT).get
     if state is None:  # guessing a commit id could hide newer versions behind older ones
         raise Corrupt("SQLite: the row of holdfast_store_state is missing")
     offset, commit_id = state

@@ -19,5 +19,5 @@ class MoveClock:
         """See Batch."""
         del repeat  # for tests only, which do not lose connections here
         for by in items:
-            on.rows(_MOVE, {"by": by})
+            on.execute(_MOVE, {"by": by})
         return [None for _ in items]

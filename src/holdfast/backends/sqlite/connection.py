@@ -30,7 +30,7 @@ _SYNCHRONOUS = {"always": "FULL", "standard": "NORMAL", "cache": "OFF"}
 # A log that a long reader made grow is cut back to this once it is copied.
 _LOG_BYTES = 32 * 1024 * 1024
 # Text that is not UTF-8 comes from a damaged page: apsw lets Python's own error through.
-_DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
+DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
 # A reader meets a lock only while another process recovers or restarts the log: a moment.
 _READ_BUSY_MS = 2000
 
@@ -56,8 +56,9 @@ class SqliteConnection:
         # Without this, SQLite plans a prepared statement anew whenever a bound value changes:
         # a point read took 15 µs instead of 5.
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        # One cursor for all statements: none is ever left half read.
-        self._execute = self.raw.cursor().execute
+        # One cursor for all statements: none is ever left half read. Raises the driver's errors:
+        # for batches, whose caller translates once for all statements.
+        self.execute = self.raw.cursor().execute
         self._config = config
         if not later:
             try:
@@ -79,38 +80,35 @@ class SqliteConnection:
     def rows(self, query: str, params: Params) -> list[Row]:
         """The rows of one statement."""
         try:
-            return self._execute(query, params).fetchall()
-        except _DRIVER_ERRORS as exc:
-            raise translate(exc, self._path) from exc
+            return self.execute(query, params).fetchall()
+        except DRIVER_ERRORS as exc:
+            raise self.error(exc) from exc
 
     def row(self, query: str, params: Params) -> Row | None:
         """The row of a statement that finds one at most and has several columns, or None."""
         try:
-            return self._execute(query, params).get  # type: ignore[no-any-return]
-        except _DRIVER_ERRORS as exc:
-            raise translate(exc, self._path) from exc
-
-    def change(self, query: str, params: Params = ()) -> None:
-        """Run one statement that has no rows to answer with."""
-        try:
-            self._execute(query, params)
-        except _DRIVER_ERRORS as exc:
-            raise translate(exc, self._path) from exc
+            return self.execute(query, params).get  # type: ignore[no-any-return]
+        except DRIVER_ERRORS as exc:
+            raise self.error(exc) from exc
 
     def run(self, sql: str) -> list[Row]:
         """The rows of a statement or script without parameters."""
         try:
-            return self._execute(sql).fetchall()
-        except _DRIVER_ERRORS as exc:
-            raise translate(exc, self._path) from exc
+            return self.execute(sql).fetchall()
+        except DRIVER_ERRORS as exc:
+            raise self.error(exc) from exc
 
     def rollback(self) -> None:
         """Undo the open transaction, if there is one: a full disk or I/O error ends it itself."""
         try:
             if self.raw.in_transaction:
-                self._execute("ROLLBACK")
+                self.execute("ROLLBACK")
         except apsw.Error as exc:
-            raise translate(exc, self._path) from exc
+            raise self.error(exc) from exc
+
+    def error(self, exc: Exception) -> StoreError:
+        """Our error for the driver's."""
+        return translate(exc, self._path)
 
     def leave_log(self) -> None:
         """Make `close` leave a log that holds anything where it is: the file is not ours."""

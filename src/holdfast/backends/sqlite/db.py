@@ -17,10 +17,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import apsw
+
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
 from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
-from holdfast.backends.sqlite.connection import Params, SqliteConnection
+from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.readers import OneConnection, Readers
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreClosed, StoreError, Timeout, Unsupported
@@ -32,6 +34,9 @@ _FIRST_WAIT = 0.0005
 # Short, because who sleeps long seldom finds the lock free: at 20 ms one of four equal
 # processes did eight times the work of another.
 _LONGEST_WAIT = 0.004
+
+_BEGIN = "BEGIN IMMEDIATE"
+_COMMIT = "COMMIT"
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -47,7 +52,7 @@ class SqliteDb:
         self._folder = folder  # ours alone, and gone with us: see `:memory:`
         self.config = config
         self.runtime = runtime
-        self._here = runtime.check
+        self.check = runtime.check  # raises where the store must not be used; see close
         self._busy_timeout = seconds(config.busy_timeout)
         self._exclusive = config.locking == "exclusive"
         self._closed = True  # until there is something to close
@@ -114,25 +119,23 @@ class SqliteDb:
     async def exclusively(self, work: Callable[[SqliteConnection], None]) -> None:
         """Run the work in a write transaction of its own; for migrations, before first use."""
         try:
-            if not self._begun():
-                await self._wait_and_begin(self.runtime.sleep)
+            await self._wait_and_begin(self.runtime.sleep)
             work(self._writer)
-            self._writer.run("COMMIT")
+            self._writer.run(_COMMIT)
         finally:
             self._writer.rollback()
-
-    def check(self) -> None:
-        """Raise when the store is closed or used where it must not be."""
-        self._here()
-        if self._closed:
-            raise StoreClosed(f"the store on {self.path!r} is closed")
 
     async def close(self) -> None:
         """Finish the queue, then free everything; in a forked child, leave the parent's alone."""
         if self.runtime.at_home:
-            self._here()
+            self.runtime.check()
             self._closed = True
+            self.check = self._refuse
             await self._finish()
+
+    def _refuse(self) -> None:
+        self.runtime.check()
+        raise StoreClosed(f"the store on {self.path!r} is closed")
 
     async def _drain_and_free(self) -> None:
         try:
@@ -175,40 +178,35 @@ class SqliteDb:
     ) -> None:
         """All units in one transaction."""
         del patient  # the one lock here is waited for before anything begins
+        writer = self._writer
         with self._readers.kept_out:
+            committing = False
             try:
-                if not self._begun():
+                if writer.raw.in_transaction:  # what an interrupted thread left behind
+                    writer.rollback()
+                try:
+                    writer.execute(_BEGIN)
+                except apsw.BusyError:
                     await self._wait_and_begin(sleep or self.runtime.sleep)
-                await apply_grouped(units, self._writer, repeat=repeat)
-                self._commit()
+                await apply_grouped(units, writer, repeat=repeat)
+                committing = True
+                writer.execute(_COMMIT)
+            except DRIVER_ERRORS as exc:
+                error = writer.error(exc)
+                # The log may hold the commit, whole but not synced: a crash brings it to life.
+                error.outcome_unknown = committing
+                raise error from exc
             finally:
-                self._writer.rollback()
+                if writer.raw.in_transaction:
+                    writer.rollback()
         for unit in units:
             unit.settled = True
 
-    def _begun(self) -> bool:
-        """True with a write transaction begun, False when another process holds the lock."""
-        # Nobody else writes now: an open transaction is what an interrupted thread left behind.
-        self._writer.rollback()
-        try:
-            self._writer.change("BEGIN IMMEDIATE")
-        except Timeout:
-            return False
-        return True
-
     async def _wait_and_begin(self, sleep: Sleep) -> None:
         try:
-            await self._patiently(lambda: self._writer.change("BEGIN IMMEDIATE"), sleep)
+            await self._patiently(lambda: self._writer.run(_BEGIN), sleep)
         except Timeout as exc:
             raise NotBegun(exc) from exc
-
-    def _commit(self) -> None:
-        try:
-            self._writer.change("COMMIT")
-        except StoreError as error:
-            # The log may hold the commit, whole but not synced: a crash now brings it to life.
-            error.outcome_unknown = True
-            raise
 
     async def _patiently(self, work: Callable[[], object], sleep: Sleep) -> None:
         """Run the work, again and again while another process holds the lock.
