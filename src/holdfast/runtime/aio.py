@@ -9,6 +9,7 @@ caller leaves its unit behind, and the others never notice.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
@@ -37,7 +38,8 @@ class AsyncioRuntime(HomeProcess):
 
     def check(self) -> None:
         """Raise InvalidState in a forked child or under another loop."""
-        super().check()
+        if os.getpid() != self._pid:
+            super().check()
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidState(
                 "store opened under one event loop used under another: "
