@@ -136,9 +136,10 @@ class ThreadCoalescer:
         or everybody else would wait for ever. The lead passes last: until then a repeat
         finds everything as it was.
         """
+        answered = True
         if self._leader is unit:
             # Not under the lock, where they would queue up at once for their next call.
-            _wake_answered(self._batch)
+            answered = _wake_answered(self._batch)
         elif unit.settled:
             return
         with self._lock:
@@ -146,7 +147,8 @@ class ThreadCoalescer:
                 self._waiting.remove(unit)
             if self._leader is not unit:
                 return
-            self._break_off()
+            if not answered:
+                self._break_off()
             following = self._waiting[0] if self._waiting else None
             if following is not None:
                 _wake(following)
@@ -157,12 +159,11 @@ class ThreadCoalescer:
 
     def _break_off(self) -> None:
         """Tell those of the batch who have no answer that the leader was interrupted."""
-        if any(not other.settled for other in self._batch):
-            for other in self._batch:
-                other.fail(_interrupted())
-            # An interrupt between the two lines of `_lead` leaves units in both lists.
-            self._waiting = [other for other in self._waiting if not other.settled]
-            _wake_answered(self._batch)
+        for other in self._batch:
+            other.fail(_interrupted())
+        # An interrupt between the two lines of `_lead` leaves units in both lists.
+        self._waiting = [other for other in self._waiting if not other.settled]
+        _wake_answered(self._batch)
 
 
 def _room_to_leave(frames: int = 12) -> None:
@@ -171,15 +172,19 @@ def _room_to_leave(frames: int = 12) -> None:
         _room_to_leave(frames - 1)
 
 
-def _wake_answered(batch: list[Unit]) -> None:
+def _wake_answered(batch: list[Unit]) -> bool:
+    """True when that is all of them."""
+    answered = True
     for unit in batch:
-        if unit.settled:
+        if not unit.settled:
+            answered = False
+        elif unit.waiter is not None:  # who led from the start waits for nothing
             _wake(unit)
+    return answered
 
 
 def _wake(unit: Unit) -> None:
-    # Who led from the start has no lock to wait for.
-    if unit.waiter is not None and unit.waiter.locked():
+    if unit.waiter.locked():
         unit.waiter.release()
 
 

@@ -6,8 +6,8 @@ PostgreSQL in a function, so that an operation stays one round trip.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.backends.sql.db import Batch, Db
 from holdfast.backends.sql.queries import Dialect, load
@@ -39,9 +39,11 @@ class SqlCells:
         self._queries = load(__package__, "cells.sql", dialect)
         self._list_names = list_names
 
-    async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
+    def write(
+        self, writes: Sequence[CellWrite], size: int
+    ) -> Coroutine[Any, Any, Sequence[CellOutcome]]:
         """See CellsBackend."""
-        return await self._db.write(self._batches.write, writes, size)
+        return self._db.write(self._batches.write, writes, size)
 
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """See CellsBackend."""

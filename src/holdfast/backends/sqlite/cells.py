@@ -58,8 +58,7 @@ class WriteCells:
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        offset, commit_id = _begin_commit(on)
-        now = machine_us() + offset
+        now, commit_id = _begin_commit(on)
         outcomes: list[CellOutcome] = []
         for write in items:
             outcome = _known(on, write) if repeat or write.op_given else None
@@ -101,8 +100,7 @@ class TrimCells:
         del repeat  # trimming again is always safe
         if not self.needed:
             return [0] * len(items)
-        offset, _ = _begin_commit(on)
-        now = machine_us() + offset
+        now, _ = _begin_commit(on)
         return [self._page(on, cells, now) for cells in items]
 
     def cell(
@@ -146,9 +144,9 @@ def _known(on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
 
 
 def _begin_commit(on: SqliteConnection) -> tuple[int, int]:
-    """The clock's offset, and the last commit id that was given out."""
+    """The time by the store's clock, and the last commit id that was given out."""
     state = on.execute(_BEGIN_COMMIT).get
     if state is None:  # guessing a commit id could hide newer versions behind older ones
         raise Corrupt("SQLite: the row of holdfast_store_state is missing")
     offset, commit_id = state
-    return offset, commit_id
+    return machine_us() + offset, commit_id
