@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from holdfast.errors import InvalidState
 from holdfast.runtime.contract import (
+    HOLD,
     Coalescer,
     Flush,
     HomeProcess,
@@ -58,6 +59,10 @@ class AsyncioRuntime(HomeProcess):
         """A coalescer for the tasks of this loop."""
         return LoopCoalescer(self._loop, flush)
 
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Call that from the loop."""
+        return self._loop.call_later(seconds, call).cancel
+
     def limiter(self, places: int) -> Limiter:
         """A limiter for the tasks of this loop."""
         return _LoopLimiter(places)
@@ -79,10 +84,31 @@ class LoopCoalescer:
     async def submit(self, unit: Unit) -> None:
         """Queue the unit and wait for its outcome."""
         unit.waiter = self._loop.create_future()
+        self._queue(unit)
+        await unit.waiter
+
+    async def hold(self, patience: float) -> _LoopHold | None:
+        """Stop the flushing task when it comes to this, until released."""
+        unit = Unit(HOLD, ())
+        unit.waiter = self._loop.create_future()
+        hold = _LoopHold(self._loop)
+        unit.answers = [hold]
+        self._queue(unit)
+        try:
+            async with asyncio.timeout(patience):
+                await unit.waiter
+        except BaseException as exc:
+            unit.waiter.cancel()
+            hold.release()
+            if isinstance(exc, TimeoutError):
+                return None
+            raise
+        return hold
+
+    def _queue(self, unit: Unit) -> None:
         self._waiting.append(unit)
         if self._task is None or self._task.done():  # an eager task may be done before it is known
             self._task = self._loop.create_task(self._run(), name="holdfast flush")
-        await unit.waiter
 
     async def drain(self) -> None:
         """Wait until the flushing task has nothing left to do."""
@@ -93,6 +119,11 @@ class LoopCoalescer:
         batch: list[Unit] = []
         try:
             while self._waiting:
+                if self._waiting[0].batch is HOLD:
+                    holder = self._waiting.pop(0)
+                    _resume([holder])
+                    await holder.answers[0].over
+                    continue
                 # A caller that gave up before its flush began is simply not written.
                 batch = [unit for unit in take_batch(self._waiting) if not unit.waiter.done()]
                 if batch:
@@ -108,6 +139,16 @@ class LoopCoalescer:
             raise
         finally:
             self._task = None
+
+
+class _LoopHold:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.over: asyncio.Future[None] = loop.create_future()
+
+    def release(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
 
 
 def _resume(batch: list[Unit]) -> None:

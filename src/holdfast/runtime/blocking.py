@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState, StoreError, Unavailable
 from holdfast.runtime.contract import (
+    HOLD,
     Coalescer,
     Flush,
     HomeProcess,
@@ -27,8 +28,10 @@ from holdfast.runtime.contract import (
     Work,
     batch_length,
 )
+from holdfast.runtime.watchdog import Watchdog
 
 T = TypeVar("T")
+_watchdog = Watchdog()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -56,6 +59,10 @@ class BlockingRuntime(HomeProcess):
     def coalescer(self, flush: Flush) -> Coalescer:
         """A coalescer for threads."""
         return ThreadCoalescer(flush)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Call that on the watchdog's thread."""
+        return _watchdog.add(seconds, call)
 
     def limiter(self, places: int) -> Limiter:
         """A limiter for threads."""
@@ -107,6 +114,43 @@ class ThreadCoalescer:
             except BaseException:
                 self._leave(unit)
                 raise
+
+    async def hold(self, patience: float) -> _ThreadHold | None:
+        """Lead without a flush, until released."""
+        _room_to_leave()
+        unit = Unit(HOLD, ())
+        deadline = time.monotonic() + patience
+        try:
+            with self._lock:
+                if self._leader is None:
+                    self._batch = []
+                    self._leader = unit
+                else:
+                    unit.waiter = threading.Lock()
+                    unit.waiter.acquire()
+                    self._waiting.append(unit)
+            while self._leader is not unit:
+                in_time = unit.waiter.acquire(timeout=max(0.0, deadline - time.monotonic()))
+                with self._lock:
+                    if not in_time and self._leader is not unit:
+                        self._waiting.remove(unit)
+                        return None
+            with self._lock:
+                if unit in self._waiting:
+                    self._waiting.remove(unit)
+            return _ThreadHold(self, unit)
+        except BaseException:
+            self.end(unit)
+            raise
+
+    def end(self, unit: Unit) -> None:
+        """Let the unit's thread leave, whatever interrupts it."""
+        unit.settled = True
+        try:
+            self._leave(unit)
+        except BaseException:
+            self._leave(unit)
+            raise
 
     async def drain(self) -> None:
         """Wait until nobody leads and nobody waits."""
@@ -170,6 +214,15 @@ def _room_to_leave(frames: int = 12) -> None:
     """Raise RecursionError now, while nobody counts on this thread, rather than in `_leave`."""
     if frames:
         _room_to_leave(frames - 1)
+
+
+class _ThreadHold:
+    def __init__(self, coalescer: ThreadCoalescer, unit: Unit) -> None:
+        self._coalescer = coalescer
+        self._unit = unit
+
+    def release(self) -> None:
+        self._coalescer.end(self._unit)
 
 
 def _wake_answered(batch: list[Unit]) -> bool:

@@ -18,6 +18,10 @@ MAX_BATCH_ITEMS = 1000
 """What one flush takes at most: 1,000 cell writes hold SQLite's writer for about 20 ms."""
 
 
+HOLD = object()
+"""In place of a batch: this unit wants no flush, but to hold the lead."""
+
+
 class Unit:
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
@@ -59,11 +63,21 @@ Flush = Callable[[list[Unit]], Awaitable[None]]
 """Runs the units and gives each an outcome; raises only for what no unit caused."""
 
 
+class Hold(Protocol):
+    """The lead of a coalescer, lent to somebody: nothing is flushed until it is given back."""
+
+    def release(self) -> None:
+        """Give it back; a second time does nothing. From any thread."""
+
+
 class Coalescer(Protocol):
     """Gathers the calls that arrive during a flush into the next one; no timers."""
 
     async def submit(self, unit: Unit) -> None:
         """Return once the unit has its outcome."""
+
+    async def hold(self, patience: float) -> Hold | None:
+        """The lead, in turn with the units that wait for a flush; None if not in time."""
 
     async def drain(self) -> None:
         """Return once nothing is waiting or in flight."""
@@ -109,6 +123,9 @@ class Runtime(Protocol):
     def limiter(self, places: int) -> Limiter:
         """A limiter of this colour."""
 
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Call that after so long, on whatever thread; returns what calls it off."""
+
     def once(self, work: Work) -> Work:
         """The work, to be called by many: it runs once, and all return when it is done.
 
@@ -143,7 +160,8 @@ def batch_length(waiting: list[Unit]) -> int:
     for count, unit in enumerate(waiting):
         items += len(unit.items)
         size += unit.size
-        if count and (items > MAX_BATCH_ITEMS or size > MAX_BATCH_BYTES):
+        full = items > MAX_BATCH_ITEMS or size > MAX_BATCH_BYTES
+        if (count and full) or unit.batch is HOLD:
             return count
     return len(waiting)
 

@@ -151,27 +151,28 @@ BEGIN
     -- An assignment, because PERFORM would run a query.
     v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0))::text;
 
-    IF p_look_up THEN
-        SELECT c.version INTO v_live
-        FROM hf.cells AS c
-        WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
-        FOR NO KEY UPDATE;
-        SELECT v.version INTO v_version
-        FROM hf.cell_versions AS v
-        WHERE v.op_id = p_op_id
-          AND v.namespace = p_namespace
-          AND v.branch_id = 0
-          AND v.name = p_name;
-        IF FOUND THEN
-            RETURN v_version;
-        END IF;
-        -- Retention may have dropped the version that the first try made.
-        IF p_repeat AND p_versions IS NOT NULL AND v_live > 1 THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-
     LOOP
+        IF p_look_up THEN
+            -- The lock first: whoever has it may be the first try.
+            SELECT c.version INTO v_live
+            FROM hf.cells AS c
+            WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
+            FOR NO KEY UPDATE;
+            SELECT v.version INTO v_version
+            FROM hf.cell_versions AS v
+            WHERE v.op_id = p_op_id
+              AND v.namespace = p_namespace
+              AND v.branch_id = 0
+              AND v.name = p_name;
+            IF FOUND THEN
+                RETURN v_version;
+            END IF;
+            -- Retention may have dropped the version that the first try made.
+            IF p_repeat AND p_versions IS NOT NULL AND v_live > 1 THEN
+                RETURN NULL;
+            END IF;
+        END IF;
+
         -- The update waits for the row's lock and then looks again at what it finds there.
         WITH head AS (
             UPDATE hf.cells AS c
@@ -205,7 +206,8 @@ BEGIN
         ELSIF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
             RETURN -1;
         END IF;
-        -- A new cell begins as a deleted one at version 0, for the update to bring to life.
+        -- A new cell begins as a deleted one at version 0, for the update to bring to life; if
+        -- somebody else was faster, everything is looked at again.
         INSERT INTO hf.cells (namespace, branch_id, name, version, commit_id, updated_at, deleted)
         VALUES (p_namespace, 0, p_name, 0, 0, 0, true)
         ON CONFLICT DO NOTHING;
