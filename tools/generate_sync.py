@@ -5,6 +5,7 @@ call, or the coroutine core, which blocking code runs with `run(...)`. So:
 
     await self.get(name)            ->  self.get(name)
     await self._cells.get(keys)     ->  run(self._cells.get(keys))
+    await work(tx)                  ->  work(tx)          the caller's own, blocking too
     async def / with / for          ->  def / with / for
     AsyncCells, holdfast.aio, …     ->  Cells, holdfast.sync, …
 
@@ -34,6 +35,8 @@ WORDS = {
     r"\b__aenter__\b": "__enter__",
     r"\b__aexit__\b": "__exit__",
     r"\bopen_async\b": "open",
+    r"\bAwaitable\[(\w+)\]": r"\1",
+    r"  # noqa: ASYNC\d+[^\n]*": "",
     r"\basync with\b": "with",
     r"\basync for\b": "for",
     r"\basync def\b": "def",
@@ -76,10 +79,12 @@ def convert(source: str, name: str) -> str:
 
 
 def _awaits_facade(value: ast.expr) -> bool:
-    """True for `self.method(...)` where method is a coroutine of the facade itself."""
+    """True for `self.method(...)` of the facade itself, and for a function of the caller's."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr)):
             return attr in _FACADE_METHODS
+        case ast.Call(func=ast.Name()):
+            return True
     return False
 
 
@@ -108,7 +113,7 @@ def _with_import(text: str) -> str:
 
 
 def _formatted(text: str, name: str) -> str:
-    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+    for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         text = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", f"{TARGET / name}", "-"],
             input=text,

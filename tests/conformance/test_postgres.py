@@ -11,6 +11,7 @@ from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
+from holdfast.testing.conformance.transactions import *  # noqa: F403
 from holdfast.testing.conformance.values import *  # noqa: F403
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import Engine

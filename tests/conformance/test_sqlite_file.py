@@ -11,6 +11,7 @@ from holdfast.backends.sqlite.backend import FILE_CAPABILITIES
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
+from holdfast.testing.conformance.transactions import *  # noqa: F403
 from holdfast.testing.conformance.values import *  # noqa: F403
 from holdfast.testing.world import Engine
 

@@ -8,6 +8,7 @@ from holdfast.backends.sqlite.backend import MEMORY_CAPABILITIES
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
+from holdfast.testing.conformance.transactions import *  # noqa: F403
 from holdfast.testing.conformance.values import *  # noqa: F403
 from holdfast.testing.world import Engine
 

@@ -83,7 +83,7 @@ def test_file_is_taken_apart_by_name(package: str) -> None:
     ids=["shared, SQLite", "shared, PostgreSQL", "SQLite", "PostgreSQL"],
 )
 def test_our_own_queries_are_spelt_completely(home: str, dialect: object) -> None:
-    queries = load(home, "cells.sql", dialect)  # type: ignore[arg-type] # one of the two above
+    queries = load(home, "cells.sql", dialect)  # one of the two above
     assert queries
     for name, text in queries.items():
         assert text, name

@@ -22,7 +22,7 @@ from holdfast import codec
 from holdfast.clock import to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Backend, Capability, require
+from holdfast.facets.backend import Capability, Facets, require
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
@@ -49,7 +49,7 @@ Names = list[str]
 class AsyncCells:
     """The cells of one namespace."""
 
-    def __init__(self, backend: Backend, namespace: str, config: StoreConfig) -> None:
+    def __init__(self, backend: Facets, namespace: str, config: StoreConfig) -> None:
         self._backend = backend
         self._cells = backend.cells
         self._namespace = namespace

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.errors import Unsupported
 from holdfast.facets.cells import CellsBackend
@@ -19,17 +19,22 @@ class Capability(StrEnum):
     SHARED = "store: several processes may open it"
     REMOTE = "store: several machines may open it"
     BACKUP = "store: online backup by the library"
+    TRANSACTIONS = "store: transactions over all facets and the caller's tables"
+    JOIN = "store: takes part in the caller's own transaction"
     MOVABLE_CLOCK = "store: tests can move the clock"
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
     CELLS_HISTORY = "cells: getv, get_at and retention"
 
 
+Params = Mapping[str, Any] | Sequence[Any]
+"""Of the caller's own statement, as the engine's driver takes them."""
+
 Progress = Callable[[int, int], None]
 """Called with pages done and pages in all."""
 
 
-def require(backend: Backend, capability: Capability) -> None:
+def require(backend: Facets, capability: Capability) -> None:
     """Raise Unsupported when the engine lacks the ability."""
     if capability not in backend.capabilities:
         raise Unsupported(
@@ -39,8 +44,8 @@ def require(backend: Backend, capability: Capability) -> None:
         )
 
 
-class Backend(Protocol):
-    """One open store on some engine."""
+class Facets(Protocol):
+    """What facades work on: a store, or one transaction of it."""
 
     @property
     def engine(self) -> str:
@@ -54,8 +59,31 @@ class Backend(Protocol):
     def cells(self) -> CellsBackend:
         """The engine's cells."""
 
-    async def pause(self) -> None:
-        """Let others run: between the pages of a long scan."""
+    async def pause(self, seconds: float = 0) -> None:
+        """Let others run: between the pages of a long scan, before a repeat."""
+
+
+class OpenTransaction(Facets, Protocol):
+    """A transaction that has begun. Every error of the engine ends it; so do the last two calls."""
+
+    async def execute(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
+        """The rows of the caller's own statement."""
+
+    async def commit(self) -> None:
+        """Make everything durable, or raise and leave nothing behind."""
+
+    async def rollback(self) -> None:
+        """Leave nothing behind."""
+
+
+class Backend(Facets, Protocol):
+    """One open store on some engine."""
+
+    async def begin(self, limit: float) -> OpenTransaction:
+        """A transaction that may take so many seconds, the wait for it included."""
+
+    async def join(self, connection: object) -> OpenTransaction:
+        """The transaction that the caller has begun on a connection of its own."""
 
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

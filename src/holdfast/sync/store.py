@@ -8,18 +8,24 @@ with holdfast.open("sqlite:///app.db") as store:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from holdfast.clock import to_datetime
+from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Conflict, InvalidArgument, InvalidState
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
+from holdfast.facets.retry import pauses
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
+from holdfast.sync.transaction import Transaction, TransactionScope
+
+T = TypeVar("T")
+_LONGEST = 24 * 24 * 3600.0  # of a transaction: what engines and timers can count to
 
 
 class Store:
@@ -37,6 +43,50 @@ class Store:
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""
         return Store(self._backend, name, self._config, owner=False)
+
+    def transaction(self, timeout: Duration = 5) -> TransactionScope:
+        """A transaction over all facets, for `with`; it may take `timeout` seconds in all.
+
+        Inside, use what `with` gives you: a write through the store is refused.
+        """
+        require(self._backend, Capability.TRANSACTIONS)
+        limit = min(duration_us(timeout, name="timeout") / MICROSECONDS, _LONGEST)
+        if limit <= 0:
+            raise InvalidArgument(f"timeout: must be above 0, found {timeout!r}")
+        return TransactionScope(self._backend, self._namespace, self._config, limit)
+
+    def transact(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        timeout: Duration = 5,
+        attempts: int = 10,
+    ) -> T:
+        """The work's result, done in a transaction, again when it meets a retryable Conflict.
+
+        The work is called once for each attempt, so it must have no effect outside.
+        """
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")
+        for pause in pauses(attempts):
+            try:
+                with self.transaction(timeout) as tx:
+                    return work(tx)
+            except Conflict as conflict:
+                if not conflict.retryable or pause is None:
+                    raise
+            run(self._backend.pause(pause))
+        raise InvalidState("there is no attempt left")
+
+    def join(self, connection: object) -> Transaction:
+        """The store inside a transaction that the caller began on PostgreSQL, and will end.
+
+        Takes a psycopg connection, or a SQLAlchemy session or connection on psycopg, of this
+        store's database.
+        """
+        require(self._backend, Capability.JOIN)
+        opened = run(self._backend.join(connection))
+        return Transaction(opened, self._namespace, self._config)
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -16,12 +16,19 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
 from holdfast.sync.store import Store
+from holdfast.sync.transaction import Transaction, TransactionScope
 
 T = TypeVar("T")
-_TWINS: dict[type, type] = {Store: AsyncStore, Cells: AsyncCells}
+_TWINS: dict[type, type] = {
+    Store: AsyncStore,
+    Cells: AsyncCells,
+    Transaction: AsyncTransaction,
+    TransactionScope: AsyncTransactionScope,
+}
 
 
 class Engine(NamedTuple):
@@ -171,13 +178,29 @@ class _Awaitable:
         waits = inspect.iscoroutinefunction(getattr(_TWINS[type(self.target)], name))
 
         async def awaited(*args: object, **kwargs: object) -> object:
-            return found(*args, **kwargs)
+            return _twin(found(*map(_blocking, args), **kwargs))
 
         def plain(*args: object, **kwargs: object) -> object:
-            result = found(*args, **kwargs)
-            return _Awaitable(result) if type(result) in _TWINS else result
+            return _twin(found(*args, **kwargs))
 
         return awaited if waits else plain
+
+    async def __aenter__(self) -> Any:  # noqa: ANN401 - whatever the twin gives
+        return _twin(self.target.__enter__())
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.target.__exit__(*exc)
+
+
+def _twin(result: object) -> object:
+    return _Awaitable(result) if type(result) in _TWINS else result
+
+
+def _blocking(argument: Any) -> Any:  # noqa: ANN401 - an argument of any call
+    """What the spec hands over as `async def` is called by a blocking store as a function."""
+    if not inspect.iscoroutinefunction(argument):
+        return argument
+    return lambda *args: run(argument(*map(_twin, args)))
 
 
 async def _coroutine(awaitable: Awaitable[T]) -> T:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from holdfast.backends.postgres.cells import PostgresCells
-from holdfast.backends.postgres.connection import Connector
+from holdfast.backends.postgres.connection import (
+    AsyncConnection,
+    BlockingConnection,
+    Connector,
+    PgConnection,
+)
 from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, Progress
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress
 from holdfast.facets.cells import Retention
 from holdfast.runtime import Runtime
+from holdfast.runtime.blocking import BlockingRuntime
 
 CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
 
@@ -34,10 +44,30 @@ class PostgresBackend:
     def __init__(self, db: PostgresDb, dialect: Dialect, config: StoreConfig) -> None:
         self._db = db
         self._dialect = dialect
+        self._config = config
         self.cells = PostgresCells(db, dialect, Retention.of(config.history))
 
-    async def pause(self) -> None:
-        """See Backend. Every page of a scan awaits the server: others run meanwhile."""
+    async def pause(self, seconds: float = 0) -> None:
+        """See Facets."""
+        await self._db.runtime.sleep(seconds)
+
+    async def begin(self, limit: float) -> OpenTransaction:
+        """See Backend."""
+        scope = await PostgresTransaction.begin(self._db, limit)
+        return PostgresOpenTransaction(scope, self._dialect, self._config)
+
+    async def join(self, connection: object) -> OpenTransaction:
+        """See Backend."""
+        self._db.check()
+        blocking = isinstance(self._db.runtime, BlockingRuntime)
+        raw = await driver_connection(connection, blocking=blocking)
+        wrapped: PgConnection
+        if isinstance(raw, psycopg.Connection):
+            wrapped = BlockingConnection(raw, self._db.where)
+        else:
+            wrapped = AsyncConnection(raw, self._db.where)
+        scope = JoinedTransaction(self._db, wrapped, autocommit=raw.autocommit)
+        return PostgresOpenTransaction(scope, self._dialect, self._config)
 
     async def ping(self) -> None:
         """See Backend."""
@@ -66,3 +96,26 @@ class PostgresBackend:
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
+
+
+class PostgresOpenTransaction:
+    """See OpenTransaction."""
+
+    engine = "postgres"
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        scope: PostgresTransaction | JoinedTransaction,
+        dialect: Dialect,
+        config: StoreConfig,
+    ) -> None:
+        self._scope = scope
+        self.cells = PostgresCells(scope, dialect, Retention.of(config.history))
+        self.execute = scope.execute
+        self.commit = scope.commit
+        self.rollback = scope.rollback
+
+    async def pause(self, seconds: float = 0) -> None:
+        """See Facets."""
+        await self._scope.of.runtime.sleep(seconds)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
-from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
@@ -20,7 +20,7 @@ _UNCERTAIN = CellOutcome(applied=False, version=-1)
 class PostgresCells(SqlCells):
     """See CellsBackend."""
 
-    def __init__(self, db: PostgresDb, dialect: Dialect, retention: Retention) -> None:
+    def __init__(self, db: PostgresScope, dialect: Dialect, retention: Retention) -> None:
         queries = load(__package__, "cells.sql", dialect)
         keep = _Keep(retention)
         batches = CellBatches(

@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import generators, waiting
-from psycopg.abc import PQGen
+from psycopg.abc import Params, PQGen
+from psycopg.rows import tuple_row
 
 from holdfast.backends.postgres.errors import translate, translate_connect
 from holdfast.backends.sql.db import Row
@@ -44,8 +45,8 @@ class PgConnection(Protocol):
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """The rows of one statement, in one round trip."""
 
-    async def run(self, sql: str) -> list[Row]:
-        """The rows of a statement, or of the last one of a script; no parameters."""
+    async def run(self, sql: str, params: Params | None = None) -> list[Row]:
+        """The rows of a statement, if it has any; without parameters it may be a script."""
 
     def be_patient(self) -> None:
         """Wait for answers as long as they take from now on: for migrations."""
@@ -59,6 +60,10 @@ class PgConnection(Protocol):
     @property
     def usable(self) -> bool:
         """True while nothing is in flight or half done on it."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """True from BEGIN to its end, whichever it is."""
 
 
 class Connector:
@@ -117,9 +122,11 @@ def bounded(duration: Duration) -> float:
 class BlockingConnection:
     """Blocks the calling thread."""
 
-    def __init__(self, raw: _Blocking, where: str) -> None:
+    def __init__(self, raw: psycopg.Connection[Any], where: str) -> None:
         self._raw = raw
-        self._cursor = raw.cursor(binary=True)  # one for all: nothing is ever left half read
+        self._cursor = raw.cursor(
+            binary=True, row_factory=tuple_row
+        )  # one for all: nothing is ever left half read
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
@@ -129,17 +136,18 @@ class BlockingConnection:
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def run(self, sql: str) -> list[Row]:
+    async def run(self, sql: str, params: Params | None = None) -> list[Row]:
         """See PgConnection."""
         try:
-            cursor = self._raw.execute(sql, prepare=False)
+            cursor = self._raw.cursor(row_factory=tuple_row).execute(sql, params, prepare=False)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
     def be_patient(self) -> None:
         """See PgConnection."""
-        self._raw.answer_timeout = None
+        if isinstance(self._raw, _Blocking):
+            self._raw.answer_timeout = None
 
     async def abandon(self) -> None:
         """Free the connection, once what it was doing is over.
@@ -162,13 +170,18 @@ class BlockingConnection:
         """See PgConnection."""
         return _usable(self._raw)
 
+    @property
+    def in_transaction(self) -> bool:
+        """See PgConnection."""
+        return self._raw.pgconn.transaction_status in _IN_TRANSACTION
+
 
 class AsyncConnection:
     """Awaits the event loop."""
 
-    def __init__(self, raw: _Async, where: str) -> None:
+    def __init__(self, raw: psycopg.AsyncConnection[Any], where: str) -> None:
         self._raw = raw
-        self._cursor = raw.cursor(binary=True)
+        self._cursor = raw.cursor(binary=True, row_factory=tuple_row)
         self._where = where
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
@@ -179,17 +192,19 @@ class AsyncConnection:
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def run(self, sql: str) -> list[Row]:
+    async def run(self, sql: str, params: Params | None = None) -> list[Row]:
         """See PgConnection."""
         try:
-            cursor = await self._raw.execute(sql, prepare=False)
+            cursor = self._raw.cursor(row_factory=tuple_row)
+            await cursor.execute(sql, params, prepare=False)
             return await cursor.fetchall() if cursor.description else []
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
     def be_patient(self) -> None:
         """See PgConnection."""
-        self._raw.answer_timeout = None
+        if isinstance(self._raw, _Async):
+            self._raw.answer_timeout = None
 
     async def abandon(self) -> None:
         """Free the connection at once.
@@ -206,6 +221,11 @@ class AsyncConnection:
     def usable(self) -> bool:
         """See PgConnection."""
         return _usable(self._raw)
+
+    @property
+    def in_transaction(self) -> bool:
+        """See PgConnection."""
+        return self._raw.pgconn.transaction_status in _IN_TRANSACTION
 
 
 # psycopg's own `wait` asks the server to cancel the statement of whoever is cancelled or
@@ -234,6 +254,12 @@ class _Async(psycopg.AsyncConnection[Any]):
     ) -> RV:
         timeout = timeout or self.answer_timeout
         return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+
+
+_IN_TRANSACTION = {
+    psycopg.pq.TransactionStatus.INTRANS,
+    psycopg.pq.TransactionStatus.INERROR,
+}
 
 
 def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:

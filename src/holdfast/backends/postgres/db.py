@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.pool import Lease, Pool
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sql.inside import refuse_inside
 from holdfast.errors import StoreClosed, StoreError, Unavailable
 from holdfast.runtime import Coalescer, Runtime, Unit
 
@@ -25,6 +26,7 @@ class PostgresDb:
     def __init__(self, pool: Pool, runtime: Runtime) -> None:
         self._pool = pool
         self.runtime = runtime
+        self.held = 0  # how many transactions are open or about to be
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
@@ -33,13 +35,18 @@ class PostgresDb:
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
     ) -> Sequence[Answer]:
         """See Db."""
+        if self.held:
+            refuse_inside(self)
+        return await self.read(batch, items, size)
+
+    async def read(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+    ) -> Sequence[Answer]:
+        """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
         unit = Unit(batch, items, size)
         await self._coalescer(batch).submit(unit)
         return unit.result()
-
-    # A read has a round trip to save as well, so it is coalesced like a write.
-    read = write
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See Db."""
@@ -48,6 +55,17 @@ class PostgresDb:
             return await self._fetch(query, params)
         except Unavailable:
             return await self._fetch(query, params)
+
+    async def take(self) -> Lease:
+        """A connection for a transaction."""
+        self.check()
+        refuse_inside(self)
+        return await self._pool.take()
+
+    @property
+    def where(self) -> str:
+        """The server, for people."""
+        return self._pool.where
 
     def check(self) -> None:
         """Raise when the store is closed or used where it must not be."""

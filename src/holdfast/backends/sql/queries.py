@@ -12,6 +12,7 @@ Parameters are written `:name`.
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ def postgres(schema: str) -> Dialect:
     return Dialect(home=f'"{schema}".', parameter="%({})s")
 
 
+@cache
 def load(package: str, file: str, dialect: Dialect) -> dict[str, str]:
     """The queries of one file by name."""
     text = resources.files(package).joinpath(file).read_text(encoding="utf-8")

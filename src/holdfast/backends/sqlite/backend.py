@@ -14,14 +14,15 @@ from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
+from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, Progress
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress
 from holdfast.facets.cells import Retention
 from holdfast.runtime import Runtime
 from holdfast.url import MEMORY
 
-FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE}
+FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE, Capability.JOIN}
 MEMORY_CAPABILITIES = FILE_CAPABILITIES - {Capability.SHARED}
 
 
@@ -42,10 +43,13 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    shared = folder is None and config.locking == "normal"
+    capabilities = set(FILE_CAPABILITIES if folder is None else MEMORY_CAPABILITIES)
+    if config.locking == "exclusive":
+        # One connection for everything: what others read would be the open transaction's.
+        capabilities -= {Capability.SHARED, Capability.TRANSACTIONS}
     try:
         await migrate(db, allowed=config.migrate)
-        return SqliteBackend(db, FILE_CAPABILITIES if shared else MEMORY_CAPABILITIES)
+        return SqliteBackend(db, frozenset(capabilities))
     except BaseException:
         await db.close()
         raise
@@ -61,9 +65,19 @@ class SqliteBackend:
         self.capabilities = capabilities
         self.cells = SqliteCells(db, Retention.of(db.config.history))
 
-    async def pause(self) -> None:
+    async def pause(self, seconds: float = 0) -> None:
+        """See Facets."""
+        await self._db.runtime.sleep(seconds)
+
+    async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
-        await self._db.runtime.sleep(0)
+        return SqliteOpenTransaction(
+            await SqliteTransaction.begin(self._db, limit), self.capabilities
+        )
+
+    async def join(self, connection: object) -> OpenTransaction:
+        """See Backend. Never called: the capability is missing."""
+        raise NotImplementedError(connection)
 
     async def ping(self) -> None:
         """See Backend."""
@@ -90,6 +104,24 @@ class SqliteBackend:
     async def close(self) -> None:
         """See Backend."""
         await self._db.close()
+
+
+class SqliteOpenTransaction:
+    """See OpenTransaction."""
+
+    engine = "sqlite"
+
+    def __init__(self, scope: SqliteTransaction, capabilities: frozenset[Capability]) -> None:
+        self._scope = scope
+        self.capabilities = capabilities
+        self.cells = SqliteCells(scope, Retention.of(scope.of.config.history))
+        self.execute = scope.execute
+        self.commit = scope.commit
+        self.rollback = scope.rollback
+
+    async def pause(self, seconds: float = 0) -> None:
+        """See Facets."""
+        await self._scope.of.runtime.sleep(seconds)
 
 
 def _temporary_folder() -> str:

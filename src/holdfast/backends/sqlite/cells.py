@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
-from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Corrupt
@@ -34,7 +34,7 @@ _NEVER = (0, True, 0, 0)
 class SqliteCells(SqlCells):
     """See CellsBackend."""
 
-    def __init__(self, db: SqliteDb, retention: Retention) -> None:
+    def __init__(self, db: SqliteScope, retention: Retention) -> None:
         trim = TrimCells(retention)
         batches = CellBatches(write=WriteCells(trim), trim=trim)
         super().__init__(db, SQLITE, batches, list_names=_OWN["list_names"])

@@ -20,13 +20,14 @@ from typing import TypeVar
 import apsw
 
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sql.inside import refuse_inside
 from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.readers import OneConnection, Readers
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreClosed, StoreError, Timeout, Unsupported
-from holdfast.runtime import Runtime, Unit
+from holdfast.runtime import Hold, Runtime, Unit
 from holdfast.runtime.blocking import BlockingRuntime, run
 
 # Between tries for a lock that another process holds: its commit takes about 0.4 ms.
@@ -65,6 +66,7 @@ class SqliteDb:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         flush = self._flush if self._thread is None else self._flush_on_thread
         self._coalescer = runtime.coalescer(flush)
+        self.held = 0  # by so many transactions: those that wait for the writer count too
         self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
@@ -90,6 +92,8 @@ class SqliteDb:
     ) -> Sequence[Answer]:
         """See Db."""
         self.check()
+        if self.held:
+            refuse_inside(self)
         unit = Unit(batch, items, size)
         await self._coalescer.submit(unit)
         return unit.result()
@@ -111,6 +115,31 @@ class SqliteDb:
             return reader.rows(query, params)
         finally:
             self._readers.give_back(reader)
+
+    async def begin(self, patience: float) -> tuple[SqliteConnection, Hold]:
+        """The writer, in a write transaction that is the caller's until it releases the hold."""
+        deadline = time.monotonic() + patience
+        hold = await self._coalescer.hold(patience)
+        if hold is None:
+            raise Timeout(
+                f"SQLite {self.path!r}: others of this process were writing for {patience:g} s"
+            )
+        try:
+            self.check()  # it may have been closed meanwhile
+            self._writer.rollback()
+            left = max(0.0, deadline - time.monotonic())
+            await self._patiently(lambda: self._writer.run(_BEGIN), self.runtime.sleep, left)
+        except BaseException:
+            hold.release()
+            raise
+        return self._writer, hold
+
+    async def commit(self) -> None:
+        """Commit what the holder of the writer did."""
+        if self._thread is None:
+            self._writer.run(_COMMIT)
+        else:
+            await self.runtime.offload(lambda: self._writer.run(_COMMIT), on=self._thread)
 
     def look(self, work: Callable[[SqliteConnection], T]) -> T:
         """The work's result, outside any transaction; for migrations, before first use."""
@@ -208,12 +237,15 @@ class SqliteDb:
         except Timeout as exc:
             raise NotBegun(exc) from exc
 
-    async def _patiently(self, work: Callable[[], object], sleep: Sleep) -> None:
+    async def _patiently(
+        self, work: Callable[[], object], sleep: Sleep, patience: float | None = None
+    ) -> None:
         """Run the work, again and again while another process holds the lock.
 
         Waiting happens here and not inside SQLite, where it would stop the event loop.
         """
-        deadline = time.monotonic() + self._busy_timeout
+        patience = self._busy_timeout if patience is None else patience
+        deadline = time.monotonic() + patience
         wait = _FIRST_WAIT
         while True:
             try:
@@ -222,7 +254,7 @@ class SqliteDb:
                 if time.monotonic() >= deadline:
                     raise Timeout(
                         f"SQLite {self.path!r}: another process held the write lock for "
-                        f"{self._busy_timeout:g} s"
+                        f"{patience:g} s"
                     ) from exc
             else:
                 return

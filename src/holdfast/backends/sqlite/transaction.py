@@ -1,0 +1,171 @@
+"""A transaction on SQLite: the writer, held by one caller, as a Db.
+
+It is called off when its time is up, from the watchdog's thread or the loop's timer:
+nobody else can write meanwhile, in this process or another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from holdfast.backends.sql.db import Answer, Batch, Db, Item, Row
+from holdfast.backends.sql.inside import enter, refuse_inside
+from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
+from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.errors import InvalidState, StoreError, Timeout
+from holdfast.runtime import Hold
+
+T = TypeVar("T")
+
+
+class SqliteScope(Db, Protocol):
+    """The store's connections, or one transaction."""
+
+    async def row(self, query: str, params: Params) -> Row | None:
+        """The first row of one reading statement."""
+
+
+class SqliteTransaction:
+    """See SqliteScope. Made by `begin`."""
+
+    def __init__(self, db: SqliteDb, writer: SqliteConnection, hold: Hold, limit: float) -> None:
+        self.of = db
+        self.over = False
+        self._writer = writer
+        self._hold = hold
+        self._limit = limit
+        self._due = time.monotonic() + limit
+        self._call_off: Callable[[], None] = _nothing
+        self._why = "it was committed or rolled back"
+        self._one_at_a_time = threading.Lock()
+
+    @classmethod
+    async def begin(cls, db: SqliteDb, limit: float) -> SqliteTransaction:
+        """Wait for the writer and take it, for `limit` seconds in all."""
+        db.check()
+        refuse_inside(db)
+        due = time.monotonic() + limit
+        db.held += 1
+        try:
+            writer, hold = await db.begin(limit)
+            self = cls(db, writer, hold, limit)
+            self._due = due
+            self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), self._expire)
+        except BaseException:
+            db.held -= 1
+            raise
+        enter(self)
+        return self
+
+    async def write(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+    ) -> Sequence[Answer]:
+        """See Db: done at once, durable with the rest."""
+        del size
+        self._take()
+        try:
+            return await batch.apply(self._writer, items, repeat=False)
+        except BaseException as exc:
+            raise self._ended_by(exc) from exc
+        finally:
+            self._one_at_a_time.release()
+
+    async def row(self, query: str, params: Params) -> Row | None:
+        """See SqliteScope."""
+        return self._run(lambda: self._writer.row(query, params))
+
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Db."""
+        return self._run(lambda: self._writer.rows(query, params))
+
+    async def execute(self, sql: str, params: Any) -> list[Row]:  # noqa: ANN401 - the driver's
+        """The rows of the caller's own statement."""
+        rows = self._run(lambda: self._writer.rows(sql, params))
+        if not self._writer.raw.in_transaction:
+            self._end("a statement of the caller ended it")
+            self._check()
+        return rows
+
+    async def commit(self) -> None:
+        """Make it durable, or raise and leave nothing behind."""
+        self._take()
+        try:
+            await self.of.commit()
+        except StoreError as error:
+            error.outcome_unknown = True  # see SqliteDb
+            raise
+        finally:
+            self._end("it was committed or rolled back")
+            self._one_at_a_time.release()
+
+    async def rollback(self) -> None:
+        """Leave nothing behind."""
+        with self._one_at_a_time:
+            self._end("it was committed or rolled back")
+
+    def _run(self, work: Callable[[], T]) -> T:
+        self._take()
+        try:
+            return work()
+        except BaseException as exc:
+            raise self._ended_by(exc) from exc
+        finally:
+            self._one_at_a_time.release()
+
+    def _take(self) -> None:
+        self.of.check()
+        if not self._one_at_a_time.acquire(blocking=False):
+            raise InvalidState("a transaction does one thing at a time, and is busy")
+        try:
+            self._check()
+        except BaseException:
+            self._one_at_a_time.release()
+            raise
+
+    def _check(self) -> None:
+        # A loop that never turns never comes to its timer.
+        if not self.over and time.monotonic() > self._due:
+            self._end(_TOO_LONG)
+        if self.over:
+            if self._why == _TOO_LONG:
+                raise Timeout(f"the transaction took longer than {self._limit:g} s")
+            raise InvalidState(f"the transaction is over: {self._why}")
+
+    def _ended_by(self, exc: BaseException) -> BaseException:
+        """Undo everything: half of what was asked for may be done."""
+        error = self._writer.error(exc) if isinstance(exc, DRIVER_ERRORS) else exc
+        self._end(f"it failed ({error})")
+        return error
+
+    def _expire(self) -> None:
+        if self._one_at_a_time.acquire(blocking=False):  # else it is busy: its end is near
+            try:
+                self._end(_TOO_LONG)
+            finally:
+                self._one_at_a_time.release()
+
+    def _end(self, why: str) -> None:
+        if self.over:
+            return
+        self.over = True
+        self._why = why
+        self.of.held -= 1
+        self._call_off()
+        try:
+            self._writer.rollback()
+        finally:
+            self._hold.release()
+
+    def __del__(self) -> None:
+        if not self.over and self.of.runtime.at_home:
+            self._end("nobody held it any more")
+
+
+def _nothing() -> None:
+    """There is no timer yet."""
+
+
+_TOO_LONG = "its time is up"

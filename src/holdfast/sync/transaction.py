@@ -1,0 +1,74 @@
+# GENERATED from holdfast/aio/transaction.py by tools/generate_sync.py: change that file instead.
+"""Transactions: what is done inside commits together or not at all.
+
+    with store.transaction() as tx:
+        tx.cells.set("balance", 90)
+        tx.execute("INSERT INTO payments (amount) VALUES (10)")
+
+On SQLite a transaction holds the one writer, so keep it short; the caller's tables live in the
+same file. An error of the engine ends a transaction, also one that is caught inside.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidState
+from holdfast.facets.backend import Backend, OpenTransaction, Params
+from holdfast.facets.names import check_name
+from holdfast.runtime.blocking import run
+from holdfast.sync.cells import Cells
+
+
+class Transaction:
+    """The facets of the store, inside one transaction."""
+
+    def __init__(self, opened: OpenTransaction, namespace: str, config: StoreConfig) -> None:
+        self._opened = opened
+        self._namespace = check_name(namespace, what="namespace")
+        self._config = config
+        self.cells = Cells(opened, namespace, config)
+
+    def namespace(self, name: str) -> Transaction:
+        """The same transaction on another namespace."""
+        return Transaction(self._opened, name, self._config)
+
+    def execute(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement on the caller's own tables.
+
+        Parameters are written as the engine's driver has them: `?` or `:name` on SQLite, `%s`
+        or `%(name)s` on PostgreSQL.
+        """
+        return run(self._opened.execute(sql, params))
+
+
+class TransactionScope:
+    """A transaction from `with` to its end: committed, or rolled back by an exception."""
+
+    def __init__(self, backend: Backend, namespace: str, config: StoreConfig, limit: float) -> None:
+        self._backend = backend
+        self._namespace = namespace
+        self._config = config
+        self._limit = limit
+        self._opened: OpenTransaction | None = None
+
+    def __enter__(self) -> Transaction:
+        if self._opened is not None:
+            raise InvalidState("this transaction was entered before: call store.transaction()")
+        self._opened = run(self._backend.begin(self._limit))
+        return Transaction(self._opened, self._namespace, self._config)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._opened is None:
+            return
+        if error is None:
+            run(self._opened.commit())
+        else:
+            run(self._opened.rollback())
