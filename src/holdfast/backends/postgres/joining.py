@@ -35,13 +35,18 @@ async def driver_connection(
 
 async def _unwrapped(given: Any) -> object:  # noqa: ANN401 - SQLAlchemy is not imported here
     connection = given
-    if callable(getattr(connection, "connection", None)):  # a session
-        connection = await _awaited(connection.connection())
-    if hasattr(connection, "get_raw_connection"):  # of SQLAlchemy's asyncio
-        pooled = await _awaited(connection.get_raw_connection())
+    # Asked first: on SQLAlchemy's asyncio connection, looking at `connection` raises.
+    if not _of_asyncio(connection) and callable(getattr(connection, "connection", None)):
+        connection = await _awaited(connection.connection())  # it is a session
+    if _of_asyncio(connection):
+        pooled = await connection.get_raw_connection()
     else:
         pooled = getattr(connection, "connection", None)
     return getattr(pooled, "driver_connection", None)
+
+
+def _of_asyncio(connection: object) -> bool:
+    return hasattr(connection, "get_raw_connection")
 
 
 async def _awaited(result: Any) -> Any:  # noqa: ANN401 - see above

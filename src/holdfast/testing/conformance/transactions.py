@@ -126,20 +126,21 @@ async def test_bad_input_inside_does_not_end_the_transaction(world: World) -> No
 
 @needs(Capability.TRANSACTIONS)
 async def test_the_callers_tables_take_part(world: World) -> None:
+    table = f"payments_{uuid4().hex}"  # a database may serve many specs
     async with world.store.transaction() as tx:
-        await tx.execute("CREATE TABLE payments (id integer PRIMARY KEY, amount integer)")
+        await tx.execute(f"CREATE TABLE {table} (id integer PRIMARY KEY, amount integer)")
     with pytest.raises(Regret):
         async with world.store.transaction() as tx:
-            assert await tx.execute("INSERT INTO payments VALUES (1, 10)") == []
+            assert await tx.execute(f"INSERT INTO {table} VALUES (1, 10)") == []
             await tx.cells.set("balance", 90)
-            assert await tx.execute("SELECT amount FROM payments") == [(10,)]
+            assert await tx.execute(f"SELECT amount FROM {table}") == [(10,)]
             raise Regret
     async with world.store.transaction() as tx:
-        assert await tx.execute("SELECT count(*) FROM payments") == [(0,)]
-        await tx.execute("INSERT INTO payments VALUES (2, 20)")
+        assert await tx.execute(f"SELECT count(*) FROM {table}") == [(0,)]
+        await tx.execute(f"INSERT INTO {table} VALUES (2, 20)")
         await tx.cells.set("balance", 80)
     async with world.store.transaction() as tx:
-        assert await tx.execute("SELECT id, amount FROM payments") == [(2, 20)]
+        assert await tx.execute(f"SELECT id, amount FROM {table}") == [(2, 20)]
         assert await tx.cells.get("balance") == 80
 
 
