@@ -310,3 +310,60 @@ def test_coroutine_that_suspends_is_refused() -> None:
     with pytest.raises(InvalidState, match="suspended"):
         run(coroutine)
     assert coroutine.cr_frame is None  # type: ignore[attr-defined] # closed, not left hanging
+
+
+# Holding the lead
+
+
+def test_nothing_is_flushed_while_somebody_holds_the_lead(flusher: Flusher) -> None:
+    hold = run(flusher.coalescer.hold(PATIENCE))
+    assert hold is not None
+    waiting = [flusher.queue(name) for name in ("a", "b")]
+    assert flusher.batches == []
+    hold.release()
+    assert [caller.result() for caller in waiting] == [["a"], ["b"]]
+    assert flusher.batches == [["a", "b"]]
+    hold.release()  # a second time does nothing
+    assert flusher.call("after").result() == ["after"]
+
+
+def test_a_hold_comes_in_turn(flusher: Flusher) -> None:
+    first = flusher.stop_inside("first")
+    before = flusher.queue("before")
+    holds: list[Any] = []
+    holder = threading.Thread(target=lambda: holds.append(run(flusher.coalescer.hold(PATIENCE))))
+    holder.start()
+    waiting = flusher.coalescer._waiting  # noqa: SLF001 - no other sign that it waits
+    while len(waiting) < 2:
+        threading.Event().wait(0.001)
+    after = flusher.queue("after")
+    flusher.gates["first"].set()
+    assert (first.result(), before.result()) == (["first"], ["before"])
+    holder.join(PATIENCE)
+    assert flusher.batches == [["first"], ["before"]]
+    holds[0].release()
+    assert after.result() == ["after"]
+
+
+def test_a_hold_that_cannot_be_had_in_time_harms_nobody(flusher: Flusher) -> None:
+    first = flusher.stop_inside("first")
+    assert run(flusher.coalescer.hold(0.01)) is None
+    after = flusher.queue("after")
+    flusher.gates["first"].set()
+    assert (first.result(), after.result()) == (["first"], ["after"])
+
+
+def test_drain_waits_for_who_holds_the_lead(flusher: Flusher) -> None:
+    hold = run(flusher.coalescer.hold(PATIENCE))
+    assert hold is not None
+    drained = threading.Event()
+
+    def drain() -> None:
+        run(flusher.coalescer.drain())
+        drained.set()
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    assert not drained.wait(0.05)
+    hold.release()
+    assert drained.wait(PATIENCE)

@@ -175,3 +175,59 @@ async def test_drain_of_an_idle_coalescer_returns_at_once(flusher: Flusher) -> N
 def test_unit_without_an_outcome_says_so() -> None:
     with pytest.raises(Exception, match="without an answer"):
         Unit(None, [1]).result()
+
+
+# Holding the lead
+
+
+@in_a_loop
+async def test_nothing_is_flushed_while_somebody_holds_the_lead(flusher: Flusher) -> None:
+    hold = await flusher.coalescer.hold(30)
+    assert hold is not None
+    waiting = [flusher.start(name) for name in ("a", "b")]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert flusher.batches == []
+    hold.release()
+    assert [await task for task in waiting] == [["a"], ["b"]]
+    assert flusher.batches == [["a", "b"]]
+    hold.release()  # a second time does nothing
+    assert await flusher.call("after") == ["after"]
+
+
+@in_a_loop
+async def test_a_hold_comes_in_turn(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    before = flusher.start("before")
+    await asyncio.sleep(0)
+    holding = asyncio.create_task(flusher.coalescer.hold(30))
+    await asyncio.sleep(0)
+    after = flusher.start("after")
+    flusher.gate.set()
+    assert (await first, await before) == (["first"], ["before"])
+    hold = await holding
+    assert hold is not None
+    assert flusher.batches == [["first"], ["before"]]
+    hold.release()
+    assert await after == ["after"]
+
+
+@in_a_loop
+async def test_a_hold_that_cannot_be_had_in_time_harms_nobody(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    assert await flusher.coalescer.hold(0.01) is None
+    after = flusher.start("after")
+    flusher.gate.set()
+    assert (await first, await after) == (["first"], ["after"])
+
+
+@in_a_loop
+async def test_a_task_cancelled_while_it_waits_for_a_hold_harms_nobody(flusher: Flusher) -> None:
+    first = await flusher.start_and_stop_inside("first")
+    holding = asyncio.create_task(flusher.coalescer.hold(30))
+    await asyncio.sleep(0)
+    holding.cancel()
+    await asyncio.wait([holding])
+    after = flusher.start("after")
+    flusher.gate.set()
+    assert (await first, await after) == (["first"], ["after"])

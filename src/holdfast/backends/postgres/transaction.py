@@ -100,7 +100,7 @@ class PostgresTransaction:
         await self._end("it was committed or rolled back")
 
     async def _check(self) -> None:
-        self.of.check()
+        self.of.runtime.check()  # not whether it is closed: what has begun may end
         if not self.over and time.monotonic() > self._due:
             await self._end(_TOO_LONG)
         if self.over:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import Protocol
+from weakref import ref
 
 from holdfast.errors import InvalidState
 
@@ -24,19 +25,25 @@ class Mark(Protocol):
         """True when nothing more can come of it."""
 
 
-_marks: ContextVar[tuple[Mark, ...]] = ContextVar("holdfast_inside", default=())
+# Weak: a forgotten transaction must not live as long as the context that it was begun in.
+_marks: ContextVar[tuple[ref[Mark], ...]] = ContextVar("holdfast_inside", default=())
 
 
 def enter(mark: Mark) -> None:
     """Mark what runs from here on as inside."""
-    # Those that are over: their end may have come in another context.
-    _marks.set((*(other for other in _marks.get() if not other.over), mark))
+    # Without those that are over: their end may have come in another context.
+    _marks.set((*map(ref, _open()), ref(mark)))
 
 
 def refuse_inside(of: object) -> None:
     """Raise InvalidState inside a transaction on these connections."""
-    if any(mark.of is of and not mark.over for mark in _marks.get()):
+    if any(mark.of is of for mark in _open()):
         raise InvalidState(
             "this goes to the store, inside a transaction of it: it would wait for itself; "
             "use what `store.transaction()` gave you"
         )
+
+
+def _open() -> list[Mark]:
+    marks = [found() for found in _marks.get()]
+    return [mark for mark in marks if mark is not None and not mark.over]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
+from weakref import ref
 
 from holdfast.backends.sql.db import Answer, Batch, Db, Item, Row
 from holdfast.backends.sql.inside import enter, refuse_inside
@@ -53,7 +54,8 @@ class SqliteTransaction:
             writer, hold = await db.begin(limit)
             self = cls(db, writer, hold, limit)
             self._due = due
-            self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), self._expire)
+            expire = _Expiry(self)
+            self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), expire)
         except BaseException:
             db.held -= 1
             raise
@@ -116,7 +118,7 @@ class SqliteTransaction:
             self._one_at_a_time.release()
 
     def _take(self) -> None:
-        self.of.check()
+        self.of.runtime.check()  # not whether it is closed: closing waits for us
         if not self._one_at_a_time.acquire(blocking=False):
             raise InvalidState("a transaction does one thing at a time, and is busy")
         try:
@@ -140,7 +142,8 @@ class SqliteTransaction:
         self._end(f"it failed ({error})")
         return error
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Call it off: its time is up."""
         if self._one_at_a_time.acquire(blocking=False):  # else it is busy: its end is near
             try:
                 self._end(_TOO_LONG)
@@ -162,6 +165,18 @@ class SqliteTransaction:
     def __del__(self) -> None:
         if not self.over and self.of.runtime.at_home:
             self._end("nobody held it any more")
+
+
+class _Expiry:
+    """A timer's call that does not keep a forgotten transaction alive."""
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = ref(transaction)
+
+    def __call__(self) -> None:
+        transaction = self._transaction()
+        if transaction is not None:
+            transaction.expire()
 
 
 def _nothing() -> None:
