@@ -73,9 +73,9 @@ class Run:
     url: str
     colour: str
     ack_first: bool = False
-    done: list[int] = field(default_factory=lambda: [0] * 12)
-    begun: list[int] = field(default_factory=lambda: [0] * 12)
-    acked: list[int] = field(default_factory=lambda: [0] * 12)
+    done: list[int] = field(default_factory=lambda: [0] * 15)
+    begun: list[int] = field(default_factory=lambda: [0] * 15)
+    acked: list[int] = field(default_factory=lambda: [0] * 15)
 
     def hear(self, timeout: float = SILENCE_SECS) -> str | None:
         words = self.zygote.line(timeout)

@@ -31,14 +31,15 @@ import holdfast
 import holdfast.backends.postgres.backend
 import holdfast.backends.sqlite.backend
 
-ROLES = ["set", "cas", "many", "toggle"] * 3
+ROLES = ["set", "cas", "many", "toggle", "transaction"] * 3
+TOGETHER = {"many", "transaction"}
 PARTS = ("a", "b", "c")
 RETRY_SECS = 0.02
 
 
 def cells_of(role: int) -> list[str]:
     kind = ROLES[role]
-    return [f"{kind}{role}.{part}" for part in PARTS] if kind == "many" else [f"{kind}{role}"]
+    return [f"{kind}{role}.{part}" for part in PARTS] if kind in TOGETHER else [f"{kind}{role}"]
 
 
 def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
@@ -51,6 +52,8 @@ def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
             return "cas", (names[0], k - 1 or None, k), k
         case "many":
             return "set_many", (dict.fromkeys(names, k),), dict.fromkeys(names, k)
+        case "transaction":
+            return "transaction", (dict.fromkeys(names, k),), dict.fromkeys(names, k)
         case _ if k % 2:
             return "init", (names[0], k), (k + 1) // 2
         case _:
@@ -73,7 +76,7 @@ def progress_of(role: int, store: holdfast.Store) -> int:
         if current is not None:
             assert (current.version, current.value) == history[0], f"{name}: {current}"
         counts.append(step * newest - (kind == "toggle" and newest > 0 and not deleted))
-    assert len(set(counts)) == 1, f"half of a set_many: {dict(zip(PARTS, counts, strict=True))}"
+    assert len(set(counts)) == 1, f"half of a commit: {dict(zip(PARTS, counts, strict=True))}"
     return counts[0]
 
 
@@ -110,6 +113,26 @@ class Script:
         say("retry", self.role, self.k, error.code)
 
 
+def do(store: holdfast.Store, call: str, args: tuple[Any, ...], op_id: uuid.UUID) -> object:
+    """The answer to one write; a transaction writes its cells one by one."""
+    if call != "transaction":
+        return getattr(store.cells, call)(*args, op_id=op_id)
+    with store.transaction(timeout=60) as tx:
+        return {name: tx.cells.set(name, value, op_id=op_id) for name, value in args[0].items()}
+
+
+async def do_async(
+    store: holdfast.AsyncStore, call: str, args: tuple[Any, ...], op_id: uuid.UUID
+) -> object:
+    """The answer to one write, awaited."""
+    if call != "transaction":
+        return await getattr(store.cells, call)(*args, op_id=op_id)
+    async with store.transaction(timeout=60) as tx:
+        return {
+            name: await tx.cells.set(name, value, op_id=op_id) for name, value in args[0].items()
+        }
+
+
 def write(url: str, done: list[int], *, run: str, colour: str, ack_first: bool) -> None:
     """Write without end, every role as a thread or a task of its own."""
     scripts = [Script(role, n, run=run, ack_first=ack_first) for role, n in enumerate(done)]
@@ -122,7 +145,7 @@ def write(url: str, done: list[int], *, run: str, colour: str, ack_first: bool) 
             for call, args, op_id in script:
                 while True:
                     try:
-                        script.heard(getattr(store.cells, call)(*args, op_id=op_id))
+                        script.heard(do(store, call, args, op_id))
                         break
                     except holdfast.StoreError as error:
                         script.failed(error)
@@ -142,7 +165,7 @@ async def write_async(url: str, scripts: list[Script]) -> None:
             for call, args, op_id in script:
                 while True:
                     try:
-                        script.heard(await getattr(store.cells, call)(*args, op_id=op_id))
+                        script.heard(await do_async(store, call, args, op_id))
                         break
                     except holdfast.StoreError as error:
                         script.failed(error)

@@ -28,7 +28,16 @@ from holdfast.aio.cells import AsyncCells
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-TUTORIALS = ["quickstart", "concepts", "cells", "configuration", "errors", "operations", "testing"]
+TUTORIALS = [
+    "quickstart",
+    "concepts",
+    "cells",
+    "transactions",
+    "configuration",
+    "errors",
+    "operations",
+    "testing",
+]
 
 _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ANY_FENCE = re.compile(r"^[ \t>]*```(\w*).*?^[ \t>]*```", re.MULTILINE | re.DOTALL)
