@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import os
 import resource
@@ -385,3 +386,34 @@ def test_pool_stays_within_its_size(url: Url, database: str) -> None:
             return int(row[0])
 
     assert asyncio.run(main()) <= 3
+
+
+def test_a_transaction_that_cannot_begin_leaves_no_trace(url: Url) -> None:
+    with holdfast.open(f"{url()}&pool_size=1&connect_timeout=0.1") as store:
+        inside, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with store.transaction(timeout=60) as tx:
+                tx.cells.set("a", 1)
+                inside.set()
+                go_on.wait(30)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert inside.wait(30)
+        with pytest.raises(holdfast.Timeout, match="pool_size"), store.transaction():
+            raise AssertionError("must not begin")
+        go_on.set()
+        thread.join()
+        assert store._backend._db.transactions == set()  # type: ignore[attr-defined]  # noqa: SLF001
+        store.cells.set("a", 2)
+
+
+def test_a_forgotten_transaction_frees_its_place(url: Url) -> None:
+    with holdfast.open(f"{url()}&pool_size=1") as store:
+        scope = store.transaction(timeout=3600)
+        tx = scope.__enter__()
+        tx.cells.set("a", 1)
+        del scope, tx
+        gc.collect()
+        assert store.cells.set("a", "other") == 1

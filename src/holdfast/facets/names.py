@@ -54,10 +54,12 @@ def operation_id(op_id: UUID | str | None) -> bytes:
         return uuid_utils.uuid7().bytes
     if isinstance(op_id, UUID | uuid_utils.UUID):
         return op_id.bytes
+    if not isinstance(op_id, str):
+        raise InvalidArgument(f"op_id: wanted a UUID or its text, found {type(op_id).__name__}")
     try:
         return UUID(op_id).bytes
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidArgument(f"op_id: wanted a UUID, found {op_id!r}") from None
+    except ValueError:
+        raise InvalidArgument(f"op_id: wanted a UUID, found {op_id[:40]!r}") from None
 
 
 def _check_text(text: str, what: str) -> None:

@@ -26,7 +26,7 @@ class PostgresDb:
     def __init__(self, pool: Pool, runtime: Runtime) -> None:
         self._pool = pool
         self.runtime = runtime
-        self.held = 0  # how many transactions are open or about to be
+        self.transactions: set[int] = set()  # the ids of those that are open
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
@@ -35,7 +35,7 @@ class PostgresDb:
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
     ) -> Sequence[Answer]:
         """See Db."""
-        if self.held:
+        if self.transactions:
             refuse_inside(self)
         return await self.read(batch, items, size)
 

@@ -36,26 +36,19 @@ class PostgresTransaction:
         self._due = 0.0
         self._limit = 0.0
         self._why = "it was committed or rolled back"
+        db.transactions.add(id(self))
 
     @classmethod
     async def begin(cls, db: PostgresDb, limit: float) -> PostgresTransaction:
         """Begin on a connection that is this transaction's alone, for `limit` seconds."""
         due = time.monotonic() + limit
-        db.held += 1
-        try:
-            lease = await db.take()
-            self = cls(db, lease, await lease.__aenter__())
-            self._due, self._limit = due, limit
-            # A caller that hangs must not keep its locks: the server ends the transaction.
-            idle = max(1, round((due - time.monotonic()) * 1000))
-            await self._end_on_error(
-                self._connection.run(
-                    f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {idle}"
-                )
-            )
-        except BaseException:
-            db.held -= 1
-            raise
+        lease = await db.take()
+        self = cls(db, lease, await lease.__aenter__())
+        self._due, self._limit = due, limit
+        # A caller that hangs must not keep its locks: the server ends the transaction.
+        idle = max(1, round((due - time.monotonic()) * 1000))
+        begin = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {idle}"
+        await self._end_on_error(self._connection.run(begin))
         enter(self)
         return self
 
@@ -123,7 +116,7 @@ class PostgresTransaction:
             return
         self.over = True
         self._why = why
-        self.of.held -= 1
+        self.of.transactions.discard(id(self))
         try:
             if self._connection.in_transaction:
                 await self._connection.run("ROLLBACK")
@@ -131,6 +124,9 @@ class PostgresTransaction:
             error = error or exc
         finally:
             await self._lease.__aexit__(type(error) if error else None, error, None)
+
+    def __del__(self) -> None:
+        self.of.transactions.discard(id(self))  # the lease frees the rest by itself
 
 
 class JoinedTransaction:

@@ -66,7 +66,7 @@ class SqliteDb:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         flush = self._flush if self._thread is None else self._flush_on_thread
         self._coalescer = runtime.coalescer(flush)
-        self.held = 0  # by so many transactions: those that wait for the writer count too
+        self.transactions: set[int] = set()  # the ids of those that are open
         self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
@@ -92,7 +92,7 @@ class SqliteDb:
     ) -> Sequence[Answer]:
         """See Db."""
         self.check()
-        if self.held:
+        if self.transactions:
             refuse_inside(self)
         unit = Unit(batch, items, size)
         await self._coalescer.submit(unit)

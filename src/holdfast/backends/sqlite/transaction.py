@@ -42,6 +42,7 @@ class SqliteTransaction:
         self._call_off: Callable[[], None] = _nothing
         self._why = "it was committed or rolled back"
         self._one_at_a_time = threading.Lock()
+        db.transactions.add(id(self))
 
     @classmethod
     async def begin(cls, db: SqliteDb, limit: float) -> SqliteTransaction:
@@ -49,16 +50,10 @@ class SqliteTransaction:
         db.check()
         refuse_inside(db)
         due = time.monotonic() + limit
-        db.held += 1
-        try:
-            writer, hold = await db.begin(limit)
-            self = cls(db, writer, hold, limit)
-            self._due = due
-            expire = _Expiry(self)
-            self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), expire)
-        except BaseException:
-            db.held -= 1
-            raise
+        writer, hold = await db.begin(limit)
+        self = cls(db, writer, hold, limit)
+        self._due = due
+        self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), _Expiry(self))
         enter(self)
         return self
 
@@ -155,7 +150,7 @@ class SqliteTransaction:
             return
         self.over = True
         self._why = why
-        self.of.held -= 1
+        self.of.transactions.discard(id(self))
         self._call_off()
         try:
             self._writer.rollback()
