@@ -55,7 +55,7 @@ def operation_id(op_id: UUID | str | None) -> bytes:
     if isinstance(op_id, UUID | uuid_utils.UUID):
         return op_id.bytes
     if not isinstance(op_id, str):
-        raise InvalidArgument(f"op_id: wanted a UUID or its text, found {type(op_id).__name__}")
+        raise InvalidArgument(f"op_id: wanted a UUID, found {type(op_id).__name__}")
     try:
         return UUID(op_id).bytes
     except ValueError:

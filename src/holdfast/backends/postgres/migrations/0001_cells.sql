@@ -143,6 +143,8 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     v_locked text;
+    v_locked_at bigint;
+    v_unlocked boolean;
     v_version bigint;
     v_live bigint;
 BEGIN
@@ -154,7 +156,7 @@ BEGIN
     LOOP
         IF p_look_up THEN
             -- The lock first: whoever has it may be the first try.
-            SELECT c.version INTO v_live
+            SELECT c.version INTO v_locked_at
             FROM hf.cells AS c
             WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
             FOR NO KEY UPDATE;
@@ -168,40 +170,44 @@ BEGIN
                 RETURN v_version;
             END IF;
             -- Retention may have dropped the version that the first try made.
-            IF p_repeat AND p_versions IS NOT NULL AND v_live > 1 THEN
+            IF p_repeat AND p_versions IS NOT NULL AND v_locked_at > 1 THEN
                 RETURN NULL;
             END IF;
         END IF;
 
-        -- The update waits for the row's lock and then looks again at what it finds there.
-        WITH head AS (
-            UPDATE hf.cells AS c
-            SET version = CASE WHEN p_value IS NULL THEN c.version ELSE c.version + 1 END,
-                commit_id = nextval('hf.commit_ids'),
-                -- Never back, also when the clock was.
-                updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
-                deleted = p_value IS NULL
-            WHERE c.namespace = p_namespace
-              AND c.branch_id = 0
-              AND c.name = p_name
-              AND hf.cell_write_applies(
-                  p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
-              )
-            RETURNING c.version, c.commit_id, c.updated_at
-        )
-        INSERT INTO hf.cell_versions AS v
-            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-        SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
-        FROM head AS h
-        RETURNING v.version INTO v_version;
-        EXIT WHEN FOUND;
+        -- A row that did not exist could not be locked: the first try may have made it since.
+        v_unlocked := p_look_up AND v_locked_at IS NULL;
+        IF NOT v_unlocked THEN
+            -- The update waits for the row's lock and then looks again at what it finds there.
+            WITH head AS (
+                UPDATE hf.cells AS c
+                SET version = CASE WHEN p_value IS NULL THEN c.version ELSE c.version + 1 END,
+                    commit_id = nextval('hf.commit_ids'),
+                    -- Never back, also when the clock was.
+                    updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
+                    deleted = p_value IS NULL
+                WHERE c.namespace = p_namespace
+                  AND c.branch_id = 0
+                  AND c.name = p_name
+                  AND hf.cell_write_applies(
+                      p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
+                  )
+                RETURNING c.version, c.commit_id, c.updated_at
+            )
+            INSERT INTO hf.cell_versions AS v
+                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+            SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
+            FROM head AS h
+            RETURNING v.version INTO v_version;
+            EXIT WHEN FOUND;
+        END IF;
 
         SELECT CASE WHEN c.deleted THEN 0 ELSE c.version END INTO v_live
         FROM hf.cells AS c
         WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
         IF FOUND THEN
-            -- It may have changed since the update looked.
-            CONTINUE WHEN hf.cell_write_applies(p_expected, v_live, p_value);
+            -- It may have changed since we looked.
+            CONTINUE WHEN v_unlocked OR hf.cell_write_applies(p_expected, v_live, p_value);
             RETURN -1 - v_live;
         ELSIF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
             RETURN -1;
