@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.clock import to_datetime
 from holdfast.config import StoreConfig
@@ -31,6 +32,7 @@ class AsyncStore:
         self._config = config
         self._owner = owner
         self.cells = AsyncCells(backend, namespace, config)
+        self.branches = AsyncBranches(backend, namespace)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from holdfast.errors import Unsupported
+from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellsBackend
 
 
@@ -23,6 +24,7 @@ class Capability(StrEnum):
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
     CELLS_HISTORY = "cells: getv, get_at and retention"
+    BRANCHES = "cells: branches, fork, diff and merge"
 
 
 Progress = Callable[[int, int], None]
@@ -53,6 +55,10 @@ class Backend(Protocol):
     @property
     def cells(self) -> CellsBackend:
         """The engine's cells."""
+
+    @property
+    def branches(self) -> BranchesBackend:
+        """The engine's branches."""
 
     async def pause(self) -> None:
         """Let others run: between the pages of a long scan."""

@@ -19,6 +19,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
+from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 
 
@@ -33,6 +34,7 @@ class Store:
         self._config = config
         self._owner = owner
         self.cells = Cells(backend, namespace, config)
+        self.branches = Branches(backend, namespace)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""

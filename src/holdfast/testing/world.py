@@ -15,13 +15,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
+from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.runtime.blocking import run
+from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.store import Store
 
 T = TypeVar("T")
-_TWINS: dict[type, type] = {Store: AsyncStore, Cells: AsyncCells}
+_TWINS: dict[type, type] = {Store: AsyncStore, Cells: AsyncCells, Branches: AsyncBranches}
 
 
 class Engine(NamedTuple):

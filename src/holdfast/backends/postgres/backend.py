@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.backends.postgres.branches import PostgresBranches
 from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import Connector
 from holdfast.backends.postgres.db import PostgresDb
@@ -34,7 +35,9 @@ class PostgresBackend:
     def __init__(self, db: PostgresDb, dialect: Dialect, config: StoreConfig) -> None:
         self._db = db
         self._dialect = dialect
-        self.cells = PostgresCells(db, dialect, Retention.of(config.history))
+        retention = Retention.of(config.history)
+        self.cells = PostgresCells(db, dialect, retention)
+        self.branches = PostgresBranches(db, dialect, self.cells, retention)
 
     async def pause(self) -> None:
         """See Backend. Every page of a scan awaits the server: others run meanwhile."""
