@@ -28,6 +28,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.facets.backend import Capability
+from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.store import Store
@@ -37,14 +38,17 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyCompleted",
     "AsyncStore",
+    "Branch",
     "Capability",
     "Cell",
+    "Change",
     "Conflict",
     "Corrupt",
     "Database",
     "InvalidArgument",
     "InvalidState",
     "LockConflict",
+    "MergeResult",
     "NotFound",
     "PreconditionFailed",
     "Serialization",

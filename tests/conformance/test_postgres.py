@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.backends.postgres.backend import CAPABILITIES
+from holdfast.testing.conformance.branches import *  # noqa: F403
+from holdfast.testing.conformance.branches_merge import *  # noqa: F403
+from holdfast.testing.conformance.branches_retention import *  # noqa: F403
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403

@@ -268,9 +268,12 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
     with holdfast.open(target) as store:
         for number in range(50):
             store.cells.set_many({f"x{n:03}": number for n in range(100)})
+        store.branches.fork("b")
     dialect = postgres(schema)
     queries = load("holdfast.backends.sql", "cells.sql", dialect)
-    queries |= load("holdfast.backends.postgres", "cells.sql", dialect)
+    queries |= load("holdfast.backends.sql", "branches.sql", dialect)
+    for file in ("cells.sql", "branches.sql"):
+        queries |= load("holdfast.backends.postgres", file, dialect)
     params = {
         "namespace": "default",
         "name": "x001",
@@ -281,8 +284,15 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
         "end": "y",
         "namespaces": "{default}",
         "names": "{x001}",
+        "branch": "b",
+        "branch_id": 1,
+        "upto": 2**60,
+        "everything": 2**60,
+        "op_id": "0" * 32,
     }
-    for name in ("get_cells", "get_cell_at", "list_versions", "list_names"):
+    reads = ["get_cells", "get_cell_at", "list_versions", "list_names", "list_names_upto"]
+    reads += ["list_level_versions", "get_branch_cell", "get_states", "list_merged"]
+    for name in reads:
         with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
             raw.execute("SET plan_cache_mode = force_generic_plan")
             raw.prepare_threshold = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
@@ -37,6 +38,7 @@ class AsyncStore:
         self._config = config
         self._owner = owner
         self.cells = AsyncCells(backend, namespace, config)
+        self.branches = AsyncBranches(backend, namespace)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from holdfast.errors import Unsupported
+from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellsBackend
 
 
@@ -25,6 +26,7 @@ class Capability(StrEnum):
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
     CELLS_HISTORY = "cells: getv, get_at and retention"
+    BRANCHES = "cells: branches, fork, diff and merge"
 
 
 Params = Mapping[str, Any] | Sequence[Any]
@@ -78,6 +80,10 @@ class OpenTransaction(Facets, Protocol):
 
 class Backend(Facets, Protocol):
     """One open store on some engine."""
+
+    @property
+    def branches(self) -> BranchesBackend:
+        """The engine's branches."""
 
     async def begin(self, limit: float) -> OpenTransaction:
         """A transaction that may take so many seconds, the wait for it included."""

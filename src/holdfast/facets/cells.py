@@ -33,11 +33,12 @@ import msgspec
 from holdfast.clock import duration_us
 from holdfast.codec import INT64_MAX
 from holdfast.config import History
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.facets.names import check_name
 
 ANY = -1
 ABSENT = 0
+MAIN = "main"
 MAX_COMMIT_BYTES = 64 * 1024 * 1024
 RESERVED_PREFIXES = ("_strata/", "_holdfast/")
 # What nearly every name looks like: nothing in it needs a closer look.
@@ -53,8 +54,11 @@ class Cell(msgspec.Struct, frozen=True):
     commit_id: int
 
 
-CellKey = tuple[str, str]
-"""Where a cell is: namespace and name. A plain tuple, like StoredCell, for the hottest path."""
+CellKey = tuple[str, str, str]
+"""Where a cell is: namespace, branch, name. A plain tuple, like StoredCell, for the hottest path.
+
+The branch goes by its name: only the engine can tell, in the same transaction, what it means now.
+"""
 
 
 class CellWrite(NamedTuple):
@@ -102,12 +106,16 @@ class Retention(NamedTuple):
 
 
 class CellsBackend(Protocol):
-    """What a backend must do for cells."""
+    """What a backend must do for cells.
+
+    Whatever names a branch raises NotFound when there is no such branch. `main` always is.
+    """
 
     async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """Apply the writes in one atomic commit and answer each, in order.
 
         `size` is what the payloads add up to: a backend gathers so much into a commit, no more.
+        All writes of a call are on the same branch.
 
         A write whose `op_id` its cell already knows changes nothing and gets its first answer.
         """
@@ -124,7 +132,7 @@ class CellsBackend(Protocol):
         """Versions below the commit, newest first; tombstones are left out."""
 
     async def names(
-        self, namespace: str, *, prefix: str, after: str | None, limit: int
+        self, namespace: str, branch: str, *, prefix: str, after: str | None, limit: int
     ) -> tuple[list[str], str | None]:
         """Look at the next `limit` cells above `after` in byte order.
 
@@ -133,9 +141,11 @@ class CellsBackend(Protocol):
         """
 
     async def prune(
-        self, namespace: str, *, after: str | None, limit: int
+        self, namespace: str, branch: str, *, after: str | None, limit: int
     ) -> tuple[int, str | None]:
         """Drop what retention no longer keeps from the next `limit` cells above `after`.
+
+        What another branch can see through this one stays, out of this one's sight.
 
         Returns how many versions went, and the last name looked at, None at the end.
         """
@@ -161,3 +171,8 @@ def check_expected(expected: int | None, name: str) -> int:
             f"'create if absent'; found {expected!r}"
         )
     return min(expected, INT64_MAX)  # no cell ever gets there, and engines count to there
+
+
+def no_branch(branch: str) -> NotFound:
+    """The error for a branch that does not exist."""
+    return NotFound(f"branch {branch!r}: not found", branch=branch)

@@ -27,6 +27,7 @@ from holdfast.facets.backend import Capability, Facets, require
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
+    MAIN,
     MAX_COMMIT_BYTES,
     Cell,
     CellKey,
@@ -49,14 +50,26 @@ Names = list[str]
 
 
 class Cells:
-    """The cells of one namespace."""
+    """The cells of one namespace, on one branch."""
 
-    def __init__(self, backend: Facets, namespace: str, config: StoreConfig) -> None:
+    def __init__(
+        self, backend: Facets, namespace: str, config: StoreConfig, branch: str = MAIN
+    ) -> None:
         self._backend = backend
         self._cells = backend.cells
         self._namespace = namespace
+        self._branch = branch
         self._config = config
         self._large = min(config.payload_warn_bytes, config.payload_max_bytes)
+
+    def on(self, branch: str) -> Cells:
+        """The cells as they are on that branch; `store.branches` makes branches.
+
+        Nothing is looked up here: a call on a branch that does not exist raises NotFound.
+        """
+        require(self._backend, Capability.BRANCHES)
+        check_name(branch, what="branch name")
+        return Cells(self._backend, self._namespace, self._config, branch)
 
     def init(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The cell's version: of the value given here if it did not exist, else of what it has.
@@ -124,7 +137,7 @@ class Cells:
             )
         outcomes = run(self._cells.write(writes, size)) if writes else []
         return {
-            write.key[1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
+            write.key[-1]: outcome.version for write, outcome in zip(writes, outcomes, strict=True)
         }
 
     def cas(
@@ -158,7 +171,9 @@ class Cells:
         size = _PAGE if limit is None else min(limit, _PAGE)
         while size and (limit is None or len(names) < limit):
             page, after = run(
-                self._cells.names(self._namespace, prefix=prefix, after=after, limit=size)
+                self._cells.names(
+                    self._namespace, self._branch, prefix=prefix, after=after, limit=size
+                )
             )
             names.extend(page)
             if after is None:
@@ -176,7 +191,9 @@ class Cells:
         total = 0
         after: str | None = ""
         while after is not None:
-            gone, after = run(self._cells.prune(self._namespace, after=after, limit=_PRUNE_PAGE))
+            gone, after = run(
+                self._cells.prune(self._namespace, self._branch, after=after, limit=_PRUNE_PAGE)
+            )
             total += gone
             run(self._backend.pause())
         return total
@@ -184,13 +201,13 @@ class Cells:
     def _write(
         self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
     ) -> CellOutcome:
-        key = (self._namespace, check_cell_name(name))
+        key = (self._namespace, self._branch, check_cell_name(name))
         write = CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
         outcomes = run(self._cells.write([write], len(payload or "")))
         return outcomes[0]
 
     def _key(self, name: str) -> CellKey:
-        return (self._namespace, check_cell_name(name))
+        return (self._namespace, self._branch, check_cell_name(name))
 
     def _encode(self, name: str, value: object) -> str:
         payload = codec.encode(value)

@@ -21,6 +21,7 @@ from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
 from holdfast.facets.retry import pauses
 from holdfast.runtime.blocking import run
+from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.transaction import Transaction, TransactionScope
 
@@ -39,6 +40,7 @@ class Store:
         self._config = config
         self._owner = owner
         self.cells = Cells(backend, namespace, config)
+        self.branches = Branches(backend, namespace)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
+from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.runtime.blocking import run
+from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.store import Store
 from holdfast.sync.transaction import Transaction, TransactionScope
@@ -26,6 +28,7 @@ T = TypeVar("T")
 _TWINS: dict[type, type] = {
     Store: AsyncStore,
     Cells: AsyncCells,
+    Branches: AsyncBranches,
     Transaction: AsyncTransaction,
     TransactionScope: AsyncTransactionScope,
 }

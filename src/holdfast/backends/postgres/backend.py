@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
+from holdfast.backends.postgres.branches import PostgresBranches
 from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import (
     AsyncConnection,
@@ -45,7 +46,9 @@ class PostgresBackend:
         self._db = db
         self._dialect = dialect
         self._config = config
-        self.cells = PostgresCells(db, dialect, Retention.of(config.history))
+        retention = Retention.of(config.history)
+        self.cells = PostgresCells(db, dialect, retention)
+        self.branches = PostgresBranches(db, dialect, self.cells, retention)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""

@@ -7,13 +7,21 @@ from collections.abc import Sequence
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
-from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
+from holdfast.backends.sql.cells import (
+    NO_BRANCH,
+    CellBatches,
+    CellPage,
+    ListNames,
+    SqlCells,
+    Trimmed,
+)
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Unavailable
-from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, Retention, StoredCell
+from holdfast.facets.cells import MAIN, CellKey, CellOutcome, CellWrite, Retention, StoredCell
 
 _PRUNE_SLICE = 100
+_NO_BRANCH = -(2**63)
 _UNCERTAIN = CellOutcome(applied=False, version=-1)
 
 
@@ -22,12 +30,13 @@ class PostgresCells(SqlCells):
 
     def __init__(self, db: PostgresScope, dialect: Dialect, retention: Retention) -> None:
         queries = load(__package__, "cells.sql", dialect)
-        keep = _Keep(retention)
+        keep = Keep(retention)
         batches = CellBatches(
             write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
-            trim=TrimCells(queries["trim_cells"], keep),
+            trim=TrimCells(queries["prune_cells"], keep),
         )
-        super().__init__(db, dialect, batches, list_names=queries["list_names"])
+        listing = ListNames(now=queries["list_names"], upto=queries["list_names_upto"])
+        super().__init__(db, dialect, batches, listing)
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 
@@ -36,19 +45,21 @@ class PostgresCells(SqlCells):
         outcomes = await super().write(writes, size)
         if _UNCERTAIN in outcomes:
             raise Unavailable(
-                f"cell {writes[0].key[1]!r}: the connection was lost, and what became of the first "
-                "try cannot be told",
+                f"cell {writes[0].key[-1]!r}: the connection was lost, and what became of the "
+                "first try cannot be told",
                 outcome_unknown=True,
             )
         return outcomes
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
+        if key[1] != MAIN:
+            return await self.get_on_branch(key)
         (found,) = await self._postgres.read(self._read, [key])
         return found
 
 
-class _Keep:
+class Keep:
     """Retention as the functions take it: both None when everything is kept."""
 
     def __init__(self, retention: Retention) -> None:
@@ -60,7 +71,7 @@ class _Keep:
 
 
 class ReadCells:
-    """The newest version of each cell."""
+    """The newest version of each cell, on `main`."""
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -71,8 +82,8 @@ class ReadCells:
         """See Batch."""
         del repeat  # reading again is always safe
         params = {
-            "namespaces": text_array(namespace for namespace, _ in items),
-            "names": text_array(name for _, name in items),
+            "namespaces": text_array(namespace for namespace, _, _ in items),
+            "names": text_array(name for _, _, name in items),
         }
         rows = await on.fetch(self._query, params)
         return [row if row[0] is not None else None for row in rows]
@@ -81,7 +92,7 @@ class ReadCells:
 class WriteCells:
     """Sets, swaps and deletes; the same cell may come many times."""
 
-    def __init__(self, one: str, many: str, keep: _Keep) -> None:
+    def __init__(self, one: str, many: str, keep: Keep) -> None:
         self._one = one
         self._many = many
         self._keep = keep
@@ -100,9 +111,10 @@ class WriteCells:
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
         """A caller alone is spared the arrays, and the server their unpacking and sorting."""
-        (namespace, name), expected, payload, op_id, op_given = write
+        (namespace, branch, name), expected, payload, op_id, op_given = write
         return {
             "namespace": namespace,
+            "branch": branch,
             "name": name,
             "expected": str(expected),  # as text: an int's type would depend on its size
             "value": payload,
@@ -116,7 +128,8 @@ class WriteCells:
     def _arrays(self, items: Sequence[CellWrite], *, repeat: bool) -> dict[str, object]:
         return {
             "namespaces": text_array(write.key[0] for write in items),
-            "names": text_array(write.key[1] for write in items),
+            "branches": text_array(write.key[1] for write in items),
+            "names": text_array(write.key[2] for write in items),
             "expected": plain_array(write.expected for write in items),
             "values": text_array(write.payload for write in items),
             "op_ids": plain_array(write.op_id.hex() for write in items),
@@ -129,6 +142,8 @@ class WriteCells:
 
 def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:
     """What hf.write_cell's number says."""
+    if answer == _NO_BRANCH:
+        return NO_BRANCH
     if answer is None or (repeat and answer < 0):
         return _UNCERTAIN
     if answer < 0:
@@ -139,25 +154,28 @@ def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:
 class TrimCells:
     """Drops the versions that retention does not keep."""
 
-    def __init__(self, query: str, keep: _Keep) -> None:
+    def __init__(self, query: str, keep: Keep) -> None:
         self._query = query
         self._keep = keep
 
     async def apply(
         self, on: PgConnection, items: Sequence[CellPage], *, repeat: bool
-    ) -> list[int]:
+    ) -> list[Trimmed]:
         """See Batch."""
         del repeat  # trimming again is always safe
-        return [await self._trim(on, cells) for cells in items] if self._keep.needed else [0]
+        if not self._keep.needed:
+            return [Trimmed(0, 0)] * len(items)
+        return [await self._trim(on, cells) for cells in items]
 
-    async def _trim(self, on: PgConnection, cells: CellPage) -> int:
+    async def _trim(self, on: PgConnection, cells: CellPage) -> Trimmed:
         params = {
             "namespace": cells.namespace,
+            "branch": cells.branch,
             "first": cells.names[0],
             "last": cells.names[-1],
             "slice": _PRUNE_SLICE,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }
-        ((gone,),) = await on.fetch(self._query, params)
-        return int(gone)
+        (((gone, touched),),) = await on.fetch(self._query, params)
+        return Trimmed(gone, touched)

@@ -36,15 +36,40 @@ ORDER BY i.item
 SELECT name, deleted
 FROM hf.cells
 WHERE namespace = :namespace
-  AND branch_id = 0
+  AND branch_id = :branch_id::bigint
   AND name >= :first
   AND name < :end
 ORDER BY name
 LIMIT :limit
 
+-- name: list_names_upto
+-- The same for who looks from another branch. NULL instead of "deleted": no such cell by then.
+SELECT c.name, v.deleted
+FROM (
+    SELECT h.name
+    FROM hf.cells AS h
+    WHERE h.namespace = :namespace
+      AND h.branch_id = :branch_id::bigint
+      AND h.name >= :first
+      AND h.name < :end
+    ORDER BY h.name
+    LIMIT :limit
+) AS c
+LEFT JOIN LATERAL (
+    SELECT o.value IS NULL AS deleted
+    FROM hf.cell_versions AS o
+    WHERE o.namespace = :namespace
+      AND o.branch_id = :branch_id::bigint
+      AND o.name = c.name
+      AND o.commit_id <= :upto::bigint
+    ORDER BY o.commit_id DESC
+    LIMIT 1
+) AS v ON true
+ORDER BY c.name
+
 -- name: write_cell
 SELECT hf.write_cell(
-    :namespace, :name, :expected::bigint, :value::text, :op_id::uuid,
+    :namespace, :branch, :name, :expected::bigint, :value::text, :op_id::uuid,
     :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
@@ -52,27 +77,12 @@ SELECT hf.write_cell(
 -- Answers are matched to items by their place in the batch.
 SELECT outcome
 FROM hf.write_cells(
-    :namespaces::text[], :names::text[], :expected::bigint[], :values::text[],
+    :namespaces::text[], :branches::text[], :names::text[], :expected::bigint[], :values::text[],
     :op_ids::uuid[], :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint
 )
 ORDER BY item
 
--- name: trim_cells
--- The cells are locked first, in key order like everywhere: trimming races with writers.
-SELECT hf.trim_cells(
-    :namespace, :first, :last, :slice::bigint, :versions::bigint,
-    CASE WHEN :age_us::bigint IS NULL THEN -1 ELSE hf.now_us() - :age_us::bigint END
+-- name: prune_cells
+SELECT hf.prune_cells(
+    :namespace, :branch, :first, :last, :slice::bigint, :versions::bigint, :age_us::bigint
 )
-FROM (
-    SELECT count(*)
-    FROM (
-        SELECT 1
-        FROM hf.cells AS c
-        WHERE c.namespace = :namespace
-          AND c.branch_id = 0
-          AND c.name >= :first
-          AND c.name <= :last
-        ORDER BY c.name
-        FOR NO KEY UPDATE
-    ) AS locked
-) AS all_locked

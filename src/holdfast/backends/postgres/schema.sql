@@ -2,9 +2,301 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE FUNCTION holdfast.begin_merge(p_namespace text, p_source text, p_target text, p_op_id uuid, OUT source_id bigint, OUT target_id bigint, OUT source_commit bigint, OUT done boolean) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_low bigint;
+    v_high bigint;
+BEGIN
+    source_id := "holdfast".lock_branch(p_namespace, p_source);
+    target_id := "holdfast".branch_id(p_namespace, p_target);
+    IF source_id IS NULL OR target_id IS NULL THEN
+        RETURN;
+    END IF;
+    v_low := least(source_id, target_id);
+    v_high := greatest(source_id, target_id);
+    done := EXISTS (
+        SELECT 1
+        FROM "holdfast".merges AS m
+        WHERE m.namespace = p_namespace
+          AND m.low_id = v_low
+          AND m.high_id = v_high
+          AND m.done = 1
+          AND m.op_id = p_op_id
+    );
+    IF done THEN
+        RETURN;
+    END IF;
+    source_commit := nextval('"holdfast".commit_ids');
+    INSERT INTO "holdfast".merges AS m
+        (namespace, low_id, high_id, done, source_id, source_commit, op_id)
+    VALUES (p_namespace, v_low, v_high, 0, source_id, source_commit, p_op_id)
+    ON CONFLICT ON CONSTRAINT merges_pkey DO UPDATE
+    SET source_id = excluded.source_id,
+        source_commit = excluded.source_commit,
+        op_id = excluded.op_id;
+END
+$$;
+
+CREATE TABLE holdfast.branches (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    parent_id bigint NOT NULL,
+    fork_commit bigint NOT NULL,
+    created_at bigint NOT NULL,
+    op_id uuid NOT NULL,
+    deleted_at bigint,
+    deleted_op uuid
+);
+
+CREATE FUNCTION holdfast.branch_id(p_namespace text, p_branch text) RETURNS bigint
+    LANGUAGE sql STABLE
+    RETURN CASE WHEN (p_branch = 'main'::text) THEN (0)::bigint ELSE (SELECT b.id FROM holdfast.branches b WHERE ((b.namespace = branch_id.p_namespace) AND (b.name = branch_id.p_branch) AND (b.deleted_at IS NULL))) END;
+
 CREATE FUNCTION holdfast.cell_write_applies(p_expected bigint, p_live bigint, p_value text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN (((p_expected = '-1'::integer) OR (p_expected = p_live)) AND ((p_value IS NOT NULL) OR (p_live > 0)));
+
+CREATE FUNCTION holdfast.delete_branch(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_branch bigint := "holdfast".lock_branch(p_namespace, p_name);
+BEGIN
+    IF v_branch IS NULL THEN
+        RETURN EXISTS (
+            SELECT 1
+            FROM "holdfast".branches AS b
+            WHERE b.namespace = p_namespace AND b.name = p_name AND b.deleted_op = p_op_id
+        );
+    END IF;
+    UPDATE "holdfast".branches
+    SET deleted_at = "holdfast".now_us(), deleted_op = p_op_id
+    WHERE id = v_branch;
+    DELETE FROM "holdfast".merges
+    WHERE namespace = p_namespace AND (low_id = v_branch OR high_id = v_branch);
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.end_merge(p_namespace text, p_source_id bigint, p_target_id bigint, p_source_commit bigint, p_op_id uuid, p_names text[], p_seen bigint[], p_write boolean[], p_values text[], p_new_versions bigint[], p_versions bigint, p_age_us bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_low bigint := least(p_source_id, p_target_id);
+    v_high bigint := greatest(p_source_id, p_target_id);
+    v_now bigint;
+    v_cell record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_namespace, p_target_id));
+    -- Gone with either branch, and replaced by any merge that began later.
+    PERFORM 1
+    FROM "holdfast".merges AS m
+    WHERE m.namespace = p_namespace
+      AND m.low_id = v_low
+      AND m.high_id = v_high
+      AND m.done = 0
+      AND m.source_commit = p_source_commit
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN EXISTS (
+            SELECT 1
+            FROM "holdfast".merges AS m
+            WHERE m.namespace = p_namespace
+              AND m.low_id = v_low
+              AND m.high_id = v_high
+              AND m.done = 1
+              AND m.op_id = p_op_id
+        );
+    END IF;
+    IF EXISTS (
+        SELECT 1
+        FROM unnest(p_names, p_seen) AS i (name, seen)
+        LEFT JOIN LATERAL (
+            SELECT h.commit_id
+            FROM "holdfast".cells AS h
+            WHERE h.namespace = p_namespace AND h.branch_id = p_target_id AND h.name = i.name
+            LIMIT 1
+        ) AS c ON true
+        WHERE coalesce(c.commit_id, 0) <> i.seen
+    ) THEN
+        RETURN false;
+    END IF;
+
+v_now := "holdfast".now_us();
+    FOR v_cell IN
+        SELECT i.name, i.value, i.version
+        FROM unnest(p_names, p_write, p_values, p_new_versions) AS i (name, write, value, version)
+        WHERE i.write
+        ORDER BY i.name COLLATE "C"
+    LOOP
+        WITH head AS (
+            INSERT INTO "holdfast".cells AS c
+                (namespace, branch_id, name, version, commit_id, updated_at, deleted)
+            SELECT
+                p_namespace, p_target_id, v_cell.name, v_cell.version, nextval('"holdfast".commit_ids'),
+                greatest(v_now, i.updated_at), v_cell.value IS NULL
+            FROM "holdfast".inherited_cell(p_namespace, p_target_id, v_cell.name) AS i
+            ON CONFLICT (namespace, branch_id, name) DO UPDATE
+            SET version = excluded.version,
+                commit_id = excluded.commit_id,
+                updated_at = greatest(c.updated_at, excluded.updated_at),
+                deleted = excluded.deleted
+            RETURNING c.commit_id, c.updated_at
+        )
+        INSERT INTO "holdfast".cell_versions
+            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+        SELECT
+            h.commit_id, p_namespace, p_target_id, v_cell.name, v_cell.version, h.updated_at,
+            p_op_id, v_cell.value
+        FROM head AS h;
+        IF p_versions IS NOT NULL THEN
+            PERFORM "holdfast".trim_cells(
+                p_namespace, p_target_id, v_cell.name, v_cell.name, 4, p_versions,
+                CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
+            );
+        END IF;
+    END LOOP;
+
+DELETE FROM "holdfast".merges
+    WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 1;
+    UPDATE "holdfast".merges
+    SET done = 1
+    WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 0;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.fork_branch(p_namespace text, p_name text, p_source text, p_op_id uuid, p_most_levels bigint, OUT outcome text, OUT parent text, OUT fork_commit bigint, OUT created_at bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_source bigint := "holdfast".lock_branch(p_namespace, p_source);
+    v_levels bigint;
+BEGIN
+    SELECT 'done', coalesce(p.name, 'main'), b.fork_commit, b.created_at
+    INTO outcome, parent, fork_commit, created_at
+    FROM "holdfast".branches AS b
+    LEFT JOIN "holdfast".branches AS p ON p.id = b.parent_id
+    WHERE b.namespace = p_namespace AND b.op_id = p_op_id;
+    IF FOUND THEN
+        RETURN;
+    ELSIF v_source IS NULL THEN
+        outcome := 'no source';
+        RETURN;
+    END IF;
+
+WITH RECURSIVE lineage (branch_id) AS (
+        SELECT v_source
+        UNION ALL
+        SELECT b.parent_id
+        FROM lineage AS l
+        JOIN "holdfast".branches AS b ON b.id = l.branch_id
+    )
+    SELECT count(*) INTO v_levels FROM lineage;
+    IF v_levels > p_most_levels THEN
+        outcome := 'too deep';
+        RETURN;
+    END IF;
+
+INSERT INTO "holdfast".branches AS b (namespace, name, parent_id, fork_commit, created_at, op_id)
+    VALUES (p_namespace, p_name, v_source, nextval('"holdfast".commit_ids'), "holdfast".now_us(), p_op_id)
+    ON CONFLICT DO NOTHING
+    RETURNING 'done', p_source, b.fork_commit, b.created_at
+    INTO outcome, parent, fork_commit, created_at;
+    IF NOT FOUND THEN
+        outcome := 'taken';
+    END IF;
+END
+$$;
+
+CREATE FUNCTION holdfast.inherited_cell(p_namespace text, p_branch_id bigint, p_name text, OUT version bigint, OUT updated_at bigint, OUT deleted boolean) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    v_branch bigint := p_branch_id;
+    v_upto bigint;
+BEGIN
+    version := 0;
+    updated_at := 0;
+    deleted := true;
+    WHILE v_branch > 0 LOOP
+        SELECT b.parent_id, b.fork_commit INTO v_branch, v_upto
+        FROM "holdfast".branches AS b
+        WHERE b.id = v_branch;
+        SELECT v.version, v.updated_at, v.value IS NULL INTO version, updated_at, deleted
+        FROM "holdfast".cell_versions AS v
+        WHERE v.namespace = p_namespace
+          AND v.branch_id = v_branch
+          AND v.name = p_name
+          AND v.commit_id <= v_upto
+        ORDER BY v.commit_id DESC
+        LIMIT 1;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        version := 0;
+        updated_at := 0;
+        deleted := true;
+    END LOOP;
+END
+$$;
+
+CREATE TABLE holdfast.cell_versions (
+    commit_id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    branch_id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    op_id uuid NOT NULL,
+    hidden boolean DEFAULT false NOT NULL,
+    value text
+);
+
+CREATE TABLE holdfast.merges (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    low_id bigint NOT NULL,
+    high_id bigint NOT NULL,
+    done integer NOT NULL,
+    source_id bigint NOT NULL,
+    source_commit bigint NOT NULL,
+    op_id uuid NOT NULL
+);
+
+CREATE VIEW holdfast.cuts AS
+ SELECT branches.namespace,
+    branches.parent_id AS branch_id,
+    branches.fork_commit AS commit_id
+   FROM holdfast.branches
+UNION ALL
+ SELECT merges.namespace,
+    merges.source_id AS branch_id,
+    merges.source_commit AS commit_id
+   FROM holdfast.merges;
+
+CREATE FUNCTION holdfast.is_seen(p_namespace text, p_branch_id bigint, p_name text, p_commit_id bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN ((EXISTS (SELECT 1 FROM holdfast.cuts c WHERE ((c.namespace = is_seen.p_namespace) AND (c.branch_id = is_seen.p_branch_id) AND (c.commit_id >= is_seen.p_commit_id) AND (c.commit_id < (SELECT min(n.commit_id) AS min FROM holdfast.cell_versions n WHERE ((n.namespace = is_seen.p_namespace) AND (n.branch_id = is_seen.p_branch_id) AND (n.name = is_seen.p_name) AND (n.commit_id > is_seen.p_commit_id))))))) OR ((p_branch_id > 0) AND (p_commit_id = (SELECT min(f.commit_id) AS min FROM holdfast.cell_versions f WHERE ((f.namespace = is_seen.p_namespace) AND (f.branch_id = is_seen.p_branch_id) AND (f.name = is_seen.p_name))))));
+
+CREATE FUNCTION holdfast.lock_branch(p_namespace text, p_branch text) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_branch bigint := "holdfast".branch_id(p_namespace, p_branch);
+BEGIN
+    IF v_branch IS NULL THEN
+        RETURN NULL;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_namespace, v_branch));
+    IF v_branch IS DISTINCT FROM "holdfast".branch_id(p_namespace, p_branch) THEN
+        RETURN NULL;
+    END IF;
+    RETURN v_branch;
+END
+$$;
 
 CREATE TABLE holdfast.store_state (
     id integer NOT NULL,
@@ -16,16 +308,73 @@ CREATE FUNCTION holdfast.now_us() RETURNS bigint
     LANGUAGE sql
     RETURN (((date_part('epoch'::text, clock_timestamp()) * (1000000)::double precision))::bigint + (SELECT store_state.clock_offset_us FROM holdfast.store_state WHERE (store_state.id = 1)));
 
-CREATE TABLE holdfast.cell_versions (
-    commit_id bigint NOT NULL,
-    namespace text NOT NULL COLLATE pg_catalog."C",
-    branch_id bigint NOT NULL,
-    name text NOT NULL COLLATE pg_catalog."C",
-    version bigint NOT NULL,
-    updated_at bigint NOT NULL,
-    op_id uuid NOT NULL,
-    value text
-);
+CREATE FUNCTION holdfast.prune_cells(p_namespace text, p_branch text, p_first text, p_last text, p_slice bigint, p_versions bigint, p_age_us bigint) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_branch bigint := "holdfast".branch_id(p_namespace, p_branch);
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_namespace, v_branch));
+    PERFORM 1
+    FROM "holdfast".cells AS c
+    WHERE c.namespace = p_namespace
+      AND c.branch_id = v_branch
+      AND c.name >= p_first
+      AND c.name <= p_last
+    ORDER BY c.name
+    FOR NO KEY UPDATE;
+    RETURN "holdfast".trim_cells(
+        p_namespace, v_branch, p_first, p_last, p_slice, p_versions,
+        CASE WHEN p_age_us IS NULL THEN -1 ELSE "holdfast".now_us() - p_age_us END
+    );
+END
+$$;
+
+CREATE FUNCTION holdfast.purge_branches(p_namespace text, p_limit bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_branch bigint;
+    v_gone bigint;
+    v_more bigint;
+BEGIN
+    SELECT b.id INTO v_branch
+    FROM "holdfast".branches AS b
+    WHERE b.namespace = p_namespace
+      AND b.deleted_at IS NOT NULL
+      AND NOT EXISTS (
+        SELECT 1
+        FROM "holdfast".branches AS c
+        WHERE c.namespace = p_namespace AND c.parent_id = b.id
+      )
+    ORDER BY b.id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM "holdfast".cell_versions
+    WHERE ctid = ANY (ARRAY(
+        SELECT v.ctid
+        FROM "holdfast".cell_versions AS v
+        WHERE v.namespace = p_namespace AND v.branch_id = v_branch
+        LIMIT p_limit
+    ));
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    DELETE FROM "holdfast".cells
+    WHERE ctid = ANY (ARRAY(
+        SELECT c.ctid
+        FROM "holdfast".cells AS c
+        WHERE c.namespace = p_namespace AND c.branch_id = v_branch
+        LIMIT p_limit
+    ));
+    GET DIAGNOSTICS v_more = ROW_COUNT;
+    IF v_gone < p_limit AND v_more < p_limit THEN
+        DELETE FROM "holdfast".branches WHERE id = v_branch;
+    END IF;
+    RETURN true;
+END
+$$;
 
 CREATE TABLE holdfast.cells (
     namespace text NOT NULL COLLATE pg_catalog."C",
@@ -38,59 +387,91 @@ CREATE TABLE holdfast.cells (
 )
 WITH (fillfactor='70');
 
-CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint
+CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_branch_id bigint, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint[]
     LANGUAGE sql
     SET enable_seqscan TO 'off'
     BEGIN ATOMIC
- WITH gone AS (
+ WITH old AS MATERIALIZED (
+          SELECT v.place,
+             v.hidden,
+             holdfast.is_seen(c.namespace, c.branch_id, c.name, v.commit_id) AS seen
+            FROM (holdfast.cells c
+              CROSS JOIN LATERAL ( SELECT o.ctid AS place,
+                     o.commit_id,
+                     o.version,
+                     o.hidden
+                    FROM holdfast.cell_versions o
+                   WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name) AND (NOT (o.hidden AND holdfast.is_seen(c.namespace, c.branch_id, c.name, o.commit_id))))
+                   ORDER BY o.commit_id
+                  LIMIT trim_cells.p_slice) v)
+           WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = trim_cells.p_branch_id) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND (v.hidden OR (v.version <= (c.version - trim_cells.p_versions)) OR (( SELECT n.updated_at
+                    FROM holdfast.cell_versions n
+                   WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id))
+                   ORDER BY n.commit_id
+                  LIMIT 1) <= trim_cells.p_cutoff)))
+         ), gone AS (
           DELETE FROM holdfast.cell_versions
-           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT v.place
-                    FROM (holdfast.cells c
-                      CROSS JOIN LATERAL ( SELECT o.ctid AS place,
-                             o.commit_id,
-                             o.version
-                            FROM holdfast.cell_versions o
-                           WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name))
-                           ORDER BY o.commit_id
-                          LIMIT trim_cells.p_slice) v)
-                   WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = 0) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND ((v.version <= (c.version - trim_cells.p_versions)) OR (( SELECT n.updated_at
-                            FROM holdfast.cell_versions n
-                           WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id))
-                           ORDER BY n.commit_id
-                          LIMIT 1) <= trim_cells.p_cutoff))))))
+           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT o.place
+                    FROM old o
+                   WHERE (NOT o.seen))))
+           RETURNING cell_versions.hidden
+         ), hid AS (
+          UPDATE holdfast.cell_versions SET hidden = true
+           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT o.place
+                    FROM old o
+                   WHERE o.seen)))
            RETURNING 1 AS "?column?"
          )
-  SELECT count(*) AS count
-    FROM gone;
+  SELECT ARRAY[(( SELECT count(*) AS count
+            FROM gone g
+           WHERE (NOT g.hidden)) + ( SELECT count(*) AS count
+            FROM hid)), (( SELECT count(*) AS count
+            FROM gone) + ( SELECT count(*) AS count
+            FROM hid))] AS "array";
 END;
 
-CREATE FUNCTION holdfast.write_cell(p_namespace text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint, p_now bigint) RETURNS bigint
+CREATE FUNCTION holdfast.write_cell(p_namespace text, p_branch text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint, p_now bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_locked text;
     v_locked_at bigint;
     v_unlocked boolean;
+    v_branch bigint := 0;
     v_version bigint;
+    v_updated_at bigint := 0;
+    v_deleted boolean := true;
     v_live bigint;
 BEGIN
-    -- Shared among writers. A fork will take it exclusively: only then are all commit ids
+    IF p_branch <> 'main' THEN
+        v_branch := "holdfast".branch_id(p_namespace, p_branch);
+        IF v_branch IS NULL THEN
+            RETURN -9223372036854775808;
+        END IF;
+    END IF;
+
+-- Shared among writers. A fork takes it exclusively: only then are all commit ids
     -- below its own committed. Hence before nextval(). The seed is the branch.
     -- An assignment, because PERFORM would run a query.
-    v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0))::text;
+    v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, v_branch))::text;
+
+-- It may have been deleted while the lock was waited for.
+    IF v_branch > 0 AND v_branch IS DISTINCT FROM "holdfast".branch_id(p_namespace, p_branch) THEN
+        RETURN -9223372036854775808;
+    END IF;
 
 LOOP
         IF p_look_up THEN
             -- The lock first: whoever has it may be the first try.
             SELECT c.version INTO v_locked_at
             FROM "holdfast".cells AS c
-            WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
+            WHERE c.namespace = p_namespace AND c.branch_id = v_branch AND c.name = p_name
             FOR NO KEY UPDATE;
             SELECT v.version INTO v_version
             FROM "holdfast".cell_versions AS v
             WHERE v.op_id = p_op_id
               AND v.namespace = p_namespace
-              AND v.branch_id = 0
+              AND v.branch_id = v_branch
               AND v.name = p_name;
             IF FOUND THEN
                 RETURN v_version;
@@ -113,7 +494,7 @@ LOOP
                     updated_at = greatest(c.updated_at, coalesce(p_now, "holdfast".now_us())),
                     deleted = p_value IS NULL
                 WHERE c.namespace = p_namespace
-                  AND c.branch_id = 0
+                  AND c.branch_id = v_branch
                   AND c.name = p_name
                   AND "holdfast".cell_write_applies(
                       p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
@@ -122,7 +503,9 @@ LOOP
             )
             INSERT INTO "holdfast".cell_versions AS v
                 (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-            SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
+            SELECT
+                h.commit_id, p_namespace, v_branch, p_name, h.version, h.updated_at, p_op_id,
+                p_value
             FROM head AS h
             RETURNING v.version INTO v_version;
             EXIT WHEN FOUND;
@@ -130,24 +513,31 @@ LOOP
 
 SELECT CASE WHEN c.deleted THEN 0 ELSE c.version END INTO v_live
         FROM "holdfast".cells AS c
-        WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
+        WHERE c.namespace = p_namespace AND c.branch_id = v_branch AND c.name = p_name;
         IF FOUND THEN
             -- It may have changed since we looked.
             CONTINUE WHEN v_unlocked OR "holdfast".cell_write_applies(p_expected, v_live, p_value);
             RETURN -1 - v_live;
-        ELSIF NOT "holdfast".cell_write_applies(p_expected, 0, p_value) THEN
-            RETURN -1;
         END IF;
-        -- A new cell begins as a deleted one at version 0, for the update to bring to life; if
-        -- somebody else was faster, everything is looked at again.
+        -- A new cell begins as a deleted one at version 0, or on a branch as its parent's: for
+        -- the update to bring to life. If somebody else was faster, all is looked at again.
+        v_version := 0;
+        IF v_branch > 0 THEN
+            SELECT i.version, i.updated_at, i.deleted INTO v_version, v_updated_at, v_deleted
+            FROM "holdfast".inherited_cell(p_namespace, v_branch, p_name) AS i;
+        END IF;
+        v_live := CASE WHEN v_deleted THEN 0 ELSE v_version END;
+        IF NOT "holdfast".cell_write_applies(p_expected, v_live, p_value) THEN
+            RETURN -1 - v_live;
+        END IF;
         INSERT INTO "holdfast".cells (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-        VALUES (p_namespace, 0, p_name, 0, 0, 0, true)
+        VALUES (p_namespace, v_branch, p_name, v_version, 0, v_updated_at, v_deleted)
         ON CONFLICT DO NOTHING;
     END LOOP;
 
 IF p_versions IS NOT NULL THEN
         PERFORM "holdfast".trim_cells(
-            p_namespace, p_name, p_name, 4, p_versions,
+            p_namespace, v_branch, p_name, p_name, 4, p_versions,
             CASE WHEN p_age_us IS NULL THEN -1 ELSE coalesce(p_now, "holdfast".now_us()) - p_age_us END
         );
     END IF;
@@ -155,7 +545,7 @@ IF p_versions IS NOT NULL THEN
 END
 $$;
 
-CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, outcome bigint)
+CREATE FUNCTION holdfast.write_cells(p_namespaces text[], p_branches text[], p_names text[], p_expected bigint[], p_values text[], p_op_ids uuid[], p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint) RETURNS TABLE(item bigint, outcome bigint)
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -163,30 +553,20 @@ DECLARE
     v_write record;
 BEGIN
     FOR v_write IN
-        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.item
-        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids)
-            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, item)
-        ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
+        SELECT i.namespace, i.branch, i.name, i.expected, i.value, i.op_id, i.item
+        FROM unnest(p_namespaces, p_branches, p_names, p_expected, p_values, p_op_ids)
+            WITH ORDINALITY AS i (namespace, branch, name, expected, value, op_id, item)
+        ORDER BY i.namespace COLLATE "C", i.branch COLLATE "C", i.name COLLATE "C", i.item
     LOOP
         item := v_write.item;
         outcome := "holdfast".write_cell(
-            v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_repeat, p_versions, p_age_us, v_now
+            v_write.namespace, v_write.branch, v_write.name, v_write.expected, v_write.value,
+            v_write.op_id, p_look_up, p_repeat, p_versions, p_age_us, v_now
         );
         RETURN NEXT;
     END LOOP;
 END
 $$;
-
-CREATE TABLE holdfast.branches (
-    id bigint NOT NULL,
-    namespace text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    parent_id bigint NOT NULL,
-    fork_commit bigint NOT NULL,
-    created_at bigint NOT NULL,
-    deleted_at bigint
-);
 
 ALTER TABLE holdfast.branches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.branches_id_seq
@@ -219,6 +599,9 @@ ALTER TABLE ONLY holdfast.cell_versions
 ALTER TABLE ONLY holdfast.cells
     ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
 
+ALTER TABLE ONLY holdfast.merges
+    ADD CONSTRAINT merges_pkey PRIMARY KEY (namespace, low_id, high_id, done);
+
 ALTER TABLE ONLY holdfast.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
@@ -227,6 +610,10 @@ ALTER TABLE ONLY holdfast.store_state
 
 CREATE UNIQUE INDEX branches_by_name ON holdfast.branches USING btree (namespace, name) WHERE (deleted_at IS NULL);
 
+CREATE UNIQUE INDEX branches_by_op ON holdfast.branches USING btree (namespace, op_id);
+
 CREATE INDEX branches_by_parent ON holdfast.branches USING btree (namespace, parent_id, fork_commit);
 
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
+
+CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.backends.sqlite.branches import SqliteBranches
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
@@ -63,7 +64,9 @@ class SqliteBackend:
     def __init__(self, db: SqliteDb, capabilities: frozenset[Capability]) -> None:
         self._db = db
         self.capabilities = capabilities
-        self.cells = SqliteCells(db, Retention.of(db.config.history))
+        retention = Retention.of(db.config.history)
+        self.cells = SqliteCells(db, retention)
+        self.branches = SqliteBranches(db, self.cells, retention)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.sql.cells import CellBatches, CellPage, SqlCells
+from holdfast.backends.sql.cells import (
+    NO_BRANCH,
+    CellBatches,
+    CellPage,
+    ListNames,
+    SqlCells,
+    Trimmed,
+)
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Corrupt
+from holdfast.facets.branches import MAIN_ID
 from holdfast.facets.cells import (
     ANY,
+    MAIN,
     CellKey,
     CellOutcome,
     CellWrite,
@@ -24,11 +33,14 @@ _OWN = load(__package__, "cells.sql", SQLITE)
 _BEGIN_COMMIT, _GET_NEWEST, _ADD_VERSION = (
     _OWN[name] for name in ("begin_commit", "get_newest", "add_version")
 )
-_WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
+WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
 _PRUNE_SLICE = 10  # of each cell in one transaction: the loop waits for it
 
 # A cell that never was: version, deleted, updated_at, commit_id.
-_NEVER = (0, True, 0, 0)
+NEVER = (0, True, 0, 0)
+
+Place = tuple[str, int, str]
+"""Where a cell is inside the engine: namespace, branch id, name."""
 
 
 class SqliteCells(SqlCells):
@@ -37,14 +49,17 @@ class SqliteCells(SqlCells):
     def __init__(self, db: SqliteScope, retention: Retention) -> None:
         trim = TrimCells(retention)
         batches = CellBatches(write=WriteCells(trim), trim=trim)
-        super().__init__(db, SQLITE, batches, list_names=_OWN["list_names"])
+        names = _OWN["list_names"]
+        super().__init__(db, SQLITE, batches, ListNames(now=names, upto=names))
         self._sqlite = db
         self._get = _OWN["get_cell"]
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
-        # A key is the query's parameters in their order, which saves building a dict.
-        found = await self._sqlite.row(self._get, key)
+        namespace, branch, name = key
+        if branch != MAIN:
+            return await self.get_on_branch(key)
+        found = await self._sqlite.row(self._get, (namespace, name))
         return None if found is None or found[0] is None else found
 
 
@@ -58,30 +73,40 @@ class WriteCells:
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        now, commit_id = _begin_commit(on)
+        now, commit_id, forked = begin_commit(on)
         outcomes: list[CellOutcome] = []
         for write in items:
-            outcome = _known(on, write) if repeat or write.op_given else None
+            namespace, branch, name = write.key
+            branch_id = MAIN_ID if branch == MAIN else find_branch(on, namespace, branch)
+            if branch_id is None:
+                outcomes.append(NO_BRANCH)
+                continue
+            place = (namespace, branch_id, name)
+            outcome = _known(on, write, place) if repeat or write.op_given else None
             if outcome is None:
-                outcome = self._write(on, write, now, commit_id + 1)
+                outcome = self._write(on, write, place, now, commit_id + 1)
                 commit_id += outcome.applied
+                if outcome.applied and self._trim.needed:
+                    newest = (outcome.version, commit_id)
+                    self._trim.cell(on, place, newest, now, WRITE_SLICE, forked=forked)
             outcomes.append(outcome)
         return outcomes
 
+    @staticmethod
     def _write(
-        self, on: SqliteConnection, write: CellWrite, now: int, commit_id: int
+        on: SqliteConnection, write: CellWrite, place: Place, now: int, commit_id: int
     ) -> CellOutcome:
-        key, expected, payload, op_id, op_given = write
-        counter, deleted, updated_at, _ = on.execute(_GET_NEWEST, key).get or _NEVER
+        _, expected, payload, op_id, op_given = write
+        found = on.execute(_GET_NEWEST, place).get
+        if found is None and place[1] != MAIN_ID:
+            found = inherited(on, place)
+        counter, deleted, updated_at, _ = found or NEVER
         live = 0 if deleted else counter
         if expected not in (ANY, live) or (payload is None and not live):
             return CellOutcome(applied=False, version=live)
         version = counter if payload is None else counter + 1
         updated_at = max(now, updated_at)  # never back, also when the clock was
-        row = (commit_id, *key, version, updated_at, op_id, op_given, payload)
-        on.execute(_ADD_VERSION, row)
-        if self._trim.needed:
-            self._trim.cell(on, key, newest=(version, commit_id), now=now, slice_=_WRITE_SLICE)
+        on.execute(_ADD_VERSION, (commit_id, *place, version, updated_at, op_id, op_given, payload))
         return CellOutcome(applied=True, version=version)
 
 
@@ -95,28 +120,30 @@ class TrimCells:
 
     async def apply(
         self, on: SqliteConnection, items: Sequence[CellPage], *, repeat: bool
-    ) -> list[int]:
+    ) -> list[Trimmed]:
         """See Batch."""
         del repeat  # trimming again is always safe
         if not self.needed:
-            return [0] * len(items)
-        now, _ = _begin_commit(on)
-        return [self._page(on, cells, now) for cells in items]
+            return [Trimmed(0, 0)] * len(items)
+        now, _, forked = begin_commit(on)
+        return [self._page(on, cells, now, forked=forked) for cells in items]
 
     def cell(
         self,
         on: SqliteConnection,
-        key: CellKey,
-        *,
+        place: Place,
         newest: tuple[int, int],
         now: int,
         slice_: int,
-    ) -> int:
-        """How many versions went, out of the cell's oldest `slice_`."""
-        namespace, name = key
+        *,
+        forked: bool,
+    ) -> Trimmed:
+        """What became of the cell's oldest `slice_` versions; `newest` is version and commit."""
+        namespace, branch_id, name = place
         version, commit_id = newest
         params = {
             "namespace": namespace,
+            "branch_id": branch_id,
             "name": name,
             "slice": slice_,
             "newest_version": version,
@@ -124,29 +151,65 @@ class TrimCells:
             "versions": self._versions,
             "cutoff": -1 if self._age_us is None else now - self._age_us,
         }
-        return len(on.execute(_OWN["trim_cell"], params).fetchall())
+        if not forked:
+            rows = on.execute(_OWN["trim_cell"], params).fetchall()
+            return Trimmed(sum(not hidden for (hidden,) in rows), len(rows))
+        old = on.execute(_OWN["list_old"], params).fetchall()
+        for old_commit, _, seen in old:
+            on.execute(_OWN["hide_version" if seen else "drop_version"], (old_commit,))
+        return Trimmed(sum(not hidden for _, hidden, _ in old), len(old))
 
-    def _page(self, on: SqliteConnection, cells: CellPage, now: int) -> int:
-        gone = 0
-        for name in cells.names:
-            key = (cells.namespace, name)
-            version, _, _, commit_id = on.execute(_GET_NEWEST, key).get or _NEVER
-            gone += self.cell(on, key, newest=(version, commit_id), now=now, slice_=_PRUNE_SLICE)
-        return gone
+    def _page(self, on: SqliteConnection, cells: CellPage, now: int, *, forked: bool) -> Trimmed:
+        branch_id = find_branch(on, cells.namespace, cells.branch)
+        gone = touched = 0
+        for name in cells.names if branch_id is not None else ():
+            place = (cells.namespace, branch_id or MAIN_ID, name)
+            version, _, _, commit_id = on.execute(_GET_NEWEST, place).get or NEVER
+            newest = (version, commit_id)
+            trimmed = self.cell(on, place, newest, now, _PRUNE_SLICE, forked=forked)
+            gone += trimmed.gone
+            touched += trimmed.touched
+        return Trimmed(gone, touched)
 
 
-def _known(on: SqliteConnection, write: CellWrite) -> CellOutcome | None:
+def find_branch(on: SqliteConnection, namespace: str, branch: str) -> int | None:
+    """The branch's id, None when there is none of that name."""
+    if branch == MAIN:
+        return MAIN_ID
+    found: int | None = on.execute(_OWN["find_branch"], (namespace, branch)).get
+    return found
+
+
+def inherited(on: SqliteConnection, place: Place) -> tuple[int, bool, int, int] | None:
+    """The cell as it was where the branch begins, like get_newest."""
+    namespace, branch_id, name = place
+    params = {"namespace": namespace, "branch_id": branch_id, "name": name}
+    found: tuple[int, bool, int, int] | None = on.execute(_OWN["get_inherited"], params).get
+    return found
+
+
+def get_newest(on: SqliteConnection, place: Place) -> tuple[int, bool, int, int] | None:
+    """The newest version on the branch itself: version, deleted, updated_at, commit id."""
+    found: tuple[int, bool, int, int] | None = on.execute(_GET_NEWEST, place).get
+    return found
+
+
+def add_version(on: SqliteConnection, row: tuple[object, ...]) -> None:
+    """Add a version: commit id, place, version, time, operation id, whether given, payload."""
+    on.execute(_ADD_VERSION, row)
+
+
+def _known(on: SqliteConnection, write: CellWrite, place: Place) -> CellOutcome | None:
     """The first answer, when this operation has been done before."""
-    namespace, name = write.key
     query = _OWN["find_op" if write.op_given else "find_own_op"]
-    found = on.execute(query, {"op_id": write.op_id, "namespace": namespace, "name": name}).get
+    found = on.execute(query, (write.op_id, *place)).get
     return None if found is None else CellOutcome(applied=True, version=found)
 
 
-def _begin_commit(on: SqliteConnection) -> tuple[int, int]:
-    """The time by the store's clock, and the last commit id that was given out."""
+def begin_commit(on: SqliteConnection) -> tuple[int, int, bool]:
+    """The time by the store's clock, the last commit id given out, and if there are branches."""
     state = on.execute(_BEGIN_COMMIT).get
     if state is None:  # guessing a commit id could hide newer versions behind older ones
         raise Corrupt("SQLite: the row of holdfast_store_state is missing")
-    offset, commit_id = state
-    return machine_us() + offset, commit_id
+    offset, commit_id, forked = state
+    return machine_us() + offset, commit_id, forked

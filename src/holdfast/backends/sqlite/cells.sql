@@ -14,19 +14,20 @@ ORDER BY commit_id DESC
 LIMIT 1
 
 -- name: list_names
--- From name to name: a plain scan would read every version of every cell.
+-- From name to name: a plain scan would read every version of every cell. NULL instead of
+-- "deleted": up to that commit there is no such cell.
 WITH RECURSIVE found (name) AS (
     SELECT min(v.name)
     FROM hf.cell_versions AS v
     WHERE v.namespace = :namespace
-      AND v.branch_id = 0
+      AND v.branch_id = :branch_id
       AND v.name >= :first
     UNION ALL
     SELECT (
         SELECT min(v.name)
         FROM hf.cell_versions AS v
         WHERE v.namespace = :namespace
-          AND v.branch_id = 0
+          AND v.branch_id = :branch_id
           AND v.name > f.name
     )
     FROM found AS f
@@ -37,8 +38,9 @@ SELECT f.name, (
     SELECT v.deleted
     FROM hf.cell_versions AS v
     WHERE v.namespace = :namespace
-      AND v.branch_id = 0
+      AND v.branch_id = :branch_id
       AND v.name = f.name
+      AND v.commit_id <= :upto
     ORDER BY v.commit_id DESC
     LIMIT 1
 )
@@ -46,18 +48,50 @@ FROM found AS f
 WHERE f.name < :end
 
 -- name: begin_commit
--- Once per batch: the clock's offset, and the last commit id that was given out.
-SELECT clock_offset_us, max(commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0))
+-- Once per batch: the clock's offset, the last commit id that was given out, and whether there
+-- are branches at all.
+SELECT
+    clock_offset_us,
+    max(commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0)),
+    EXISTS (SELECT 1 FROM hf.branches)
 FROM hf.store_state
 
 -- name: get_newest
 SELECT version, deleted, updated_at, commit_id
 FROM hf.cell_versions
 WHERE namespace = :namespace
-  AND branch_id = 0
+  AND branch_id = :branch_id
   AND name = :name
 ORDER BY commit_id DESC
 LIMIT 1
+
+-- name: find_branch
+SELECT id
+FROM hf.branches
+WHERE namespace = :namespace
+  AND name = :branch
+  AND deleted_at IS NULL
+
+-- name: get_inherited
+-- The cell where the branch begins: from level to level until there is a version.
+WITH RECURSIVE walk (branch_id, found) AS (
+    SELECT :branch_id, NULL
+    UNION ALL
+    SELECT b.parent_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.parent_id
+          AND v.name = :name
+          AND v.commit_id <= b.fork_commit
+    )
+    FROM walk AS w
+    JOIN hf.branches AS b ON b.id = w.branch_id
+    WHERE w.found IS NULL
+)
+SELECT v.version, v.deleted, v.updated_at, v.commit_id
+FROM walk AS w
+JOIN hf.cell_versions AS v ON v.commit_id = w.found
 
 -- name: find_op
 SELECT version
@@ -65,7 +99,7 @@ FROM hf.cell_versions
 WHERE op_given
   AND op_id = :op_id
   AND namespace = :namespace
-  AND branch_id = 0
+  AND branch_id = :branch_id
   AND name = :name
 
 -- name: find_own_op
@@ -75,7 +109,7 @@ SELECT version
 FROM hf.cell_versions
 WHERE op_id = :op_id
   AND namespace = :namespace
-  AND branch_id = 0
+  AND branch_id = :branch_id
   AND name = :name
 ORDER BY commit_id DESC
 LIMIT 1
@@ -83,31 +117,33 @@ LIMIT 1
 -- name: add_version
 INSERT INTO hf.cell_versions
     (commit_id, namespace, branch_id, name, version, updated_at, op_id, op_given, value)
-VALUES (:commit_id, :namespace, 0, :name, :version, :updated_at, :op_id, :op_given, :value)
+VALUES (:commit_id, :namespace, :branch_id, :name, :version, :updated_at, :op_id, :op_given, :value)
 
 -- name: trim_cell
 -- Looks only at the oldest few versions of the cell, so a write that trims stays cheap.
 -- A version's time ends where its successor's begins: it goes when that one is old enough.
+-- Enough while there are no branches; else it is list_old, and then one version after the other.
 DELETE FROM hf.cell_versions
 WHERE commit_id IN (
     SELECT v.commit_id
     FROM (
-        SELECT o.commit_id, o.version
+        SELECT o.commit_id, o.version, o.hidden
         FROM hf.cell_versions AS o
         WHERE o.namespace = :namespace
-          AND o.branch_id = 0
+          AND o.branch_id = :branch_id
           AND o.name = :name
         ORDER BY o.commit_id
         LIMIT :slice
     ) AS v
     WHERE v.commit_id < :newest_commit
       AND (
-        v.version <= :newest_version - :versions
+        v.hidden
+        OR v.version <= :newest_version - :versions
         OR (
             SELECT n.updated_at
             FROM hf.cell_versions AS n
             WHERE n.namespace = :namespace
-              AND n.branch_id = 0
+              AND n.branch_id = :branch_id
               AND n.name = :name
               AND n.commit_id > v.commit_id
             ORDER BY n.commit_id
@@ -115,4 +151,55 @@ WHERE commit_id IN (
         ) <= :cutoff
       )
 )
-RETURNING commit_id
+RETURNING hidden
+
+-- name: list_old
+-- The oldest few that retention does not keep, and whether each is still seen from elsewhere.
+-- So is the first one on a branch: where its own history begins, its parent's must end.
+SELECT v.commit_id, v.hidden, v.seen
+FROM (
+    SELECT r.commit_id, r.version, r.hidden, r.next_commit, (
+        (:branch_id > 0 AND r.commit_id = (
+            SELECT min(f.commit_id)
+            FROM hf.cell_versions AS f
+            WHERE f.namespace = :namespace
+              AND f.branch_id = :branch_id
+              AND f.name = :name
+        ))
+        OR EXISTS (
+            SELECT 1
+            FROM hf.cuts AS c
+            WHERE c.namespace = :namespace
+              AND c.branch_id = :branch_id
+              AND c.commit_id >= r.commit_id
+              AND c.commit_id < r.next_commit
+        )
+    ) AS seen
+    FROM (
+        SELECT o.commit_id, o.version, o.hidden, (
+            SELECT min(n.commit_id)
+            FROM hf.cell_versions AS n
+            WHERE n.namespace = :namespace
+              AND n.branch_id = :branch_id
+              AND n.name = :name
+              AND n.commit_id > o.commit_id
+        ) AS next_commit
+        FROM hf.cell_versions AS o
+        WHERE o.namespace = :namespace
+          AND o.branch_id = :branch_id
+          AND o.name = :name
+          AND o.commit_id < :newest_commit
+    ) AS r
+    WHERE NOT (r.hidden AND seen)
+    ORDER BY r.commit_id
+    LIMIT :slice
+) AS v
+WHERE v.hidden
+   OR v.version <= :newest_version - :versions
+   OR (SELECT n.updated_at FROM hf.cell_versions AS n WHERE n.commit_id = v.next_commit) <= :cutoff
+
+-- name: drop_version
+DELETE FROM hf.cell_versions WHERE commit_id = :commit_id
+
+-- name: hide_version
+UPDATE hf.cell_versions SET hidden = 1 WHERE commit_id = :commit_id

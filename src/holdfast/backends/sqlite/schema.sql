@@ -7,11 +7,16 @@ CREATE TABLE holdfast_branches (
     parent_id INTEGER NOT NULL,
     fork_commit INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    deleted_at INTEGER
+    op_id BLOB NOT NULL,
+    -- A deleted branch stays for as long as others see its cells.
+    deleted_at INTEGER,
+    deleted_op BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX holdfast_branches_by_name ON holdfast_branches (namespace, name)
 WHERE deleted_at IS NULL;
+
+CREATE UNIQUE INDEX holdfast_branches_by_op ON holdfast_branches (namespace, op_id);
 
 CREATE INDEX holdfast_branches_by_parent ON holdfast_branches (namespace, parent_id, fork_commit);
 
@@ -24,14 +29,35 @@ CREATE TABLE holdfast_cell_versions (
     updated_at INTEGER NOT NULL,
     op_id BLOB NOT NULL,
     op_given INTEGER NOT NULL,
+    -- Retention has dropped it, but another branch still sees it.
+    hidden INTEGER NOT NULL DEFAULT 0,
     value TEXT,
     deleted INTEGER NOT NULL GENERATED ALWAYS AS (value IS NULL) VIRTUAL
 ) STRICT;
 
 CREATE INDEX holdfast_cell_versions_by_cell
-ON holdfast_cell_versions (namespace, branch_id, name, commit_id, version, updated_at, deleted);
+ON holdfast_cell_versions
+    (namespace, branch_id, name, commit_id, version, updated_at, deleted, hidden);
 
 CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id) WHERE op_given;
+
+CREATE VIEW holdfast_cuts (namespace, branch_id, commit_id) AS
+SELECT namespace, parent_id, fork_commit FROM holdfast_branches
+UNION ALL
+SELECT namespace, source_id, source_commit FROM holdfast_merges;
+
+CREATE TABLE holdfast_merges (
+    namespace TEXT NOT NULL,
+    low_id INTEGER NOT NULL,
+    high_id INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    source_id INTEGER NOT NULL,
+    source_commit INTEGER NOT NULL,
+    op_id BLOB NOT NULL,
+    PRIMARY KEY (namespace, low_id, high_id, done)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_merges_by_source ON holdfast_merges (namespace, source_id, source_commit);
 
 CREATE TABLE holdfast_migrations (
     number INTEGER PRIMARY KEY,

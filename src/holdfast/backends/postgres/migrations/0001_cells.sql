@@ -17,12 +17,17 @@ CREATE TABLE hf.branches (
     parent_id bigint NOT NULL,
     fork_commit bigint NOT NULL,
     created_at bigint NOT NULL,
-    deleted_at bigint
+    op_id uuid NOT NULL,
+    -- A deleted branch stays for as long as others see its cells.
+    deleted_at bigint,
+    deleted_op uuid
 );
 
 CREATE UNIQUE INDEX branches_by_name ON hf.branches (namespace, name) WHERE deleted_at IS NULL;
 
 CREATE INDEX branches_by_parent ON hf.branches (namespace, parent_id, fork_commit);
+
+CREATE UNIQUE INDEX branches_by_op ON hf.branches (namespace, op_id);
 
 -- Small rows with room on the page: no indexed column changes, so updates stay in place (HOT).
 CREATE TABLE hf.cells (
@@ -45,6 +50,8 @@ CREATE TABLE hf.cell_versions (
     version bigint NOT NULL,
     updated_at bigint NOT NULL,
     op_id uuid NOT NULL,
+    -- Retention has dropped it, but another branch still sees it.
+    hidden boolean NOT NULL DEFAULT false,
     value text,
     PRIMARY KEY (namespace, branch_id, name, commit_id) INCLUDE (updated_at)
 );
@@ -60,58 +67,14 @@ LANGUAGE sql VOLATILE
 RETURN (date_part('epoch', clock_timestamp()) * 1000000)::bigint
     + (SELECT clock_offset_us FROM hf.store_state WHERE id = 1);
 
--- Drops versions that retention does not keep, out of the oldest few of each cell.
--- A version's time ends where its successor's begins: it goes when that one is old enough.
--- No sequential scans: a plan made while the table was young would stay with a connection.
-CREATE FUNCTION hf.trim_cells(
-    p_namespace text,
-    p_first text,
-    p_last text,
-    p_slice bigint,
-    p_versions bigint,
-    p_cutoff bigint
-) RETURNS bigint
-LANGUAGE sql VOLATILE
-SET enable_seqscan = off
-BEGIN ATOMIC
-    WITH gone AS (
-        DELETE FROM hf.cell_versions
-        -- By place: versions are never updated, so they stay where the query found them.
-        WHERE ctid = ANY (ARRAY(
-            SELECT v.place
-            FROM hf.cells AS c
-            CROSS JOIN LATERAL (
-                SELECT o.ctid AS place, o.commit_id, o.version
-                FROM hf.cell_versions AS o
-                WHERE o.namespace = c.namespace
-                  AND o.branch_id = c.branch_id
-                  AND o.name = c.name
-                ORDER BY o.commit_id
-                LIMIT p_slice
-            ) AS v
-            WHERE c.namespace = p_namespace
-              AND c.branch_id = 0
-              AND c.name >= p_first
-              AND c.name <= p_last
-              AND v.commit_id < c.commit_id
-              AND (
-                v.version <= c.version - p_versions
-                OR (
-                    SELECT n.updated_at
-                    FROM hf.cell_versions AS n
-                    WHERE n.namespace = c.namespace
-                      AND n.branch_id = c.branch_id
-                      AND n.name = c.name
-                      AND n.commit_id > v.commit_id
-                    ORDER BY n.commit_id
-                    LIMIT 1
-                ) <= p_cutoff
-              )
-        ))
-        RETURNING 1
-    )
-    SELECT count(*) FROM gone;
-END;
+-- The branch's id, NULL when there is none of that name.
+CREATE FUNCTION hf.branch_id(p_namespace text, p_branch text) RETURNS bigint
+LANGUAGE sql STABLE
+RETURN CASE WHEN p_branch = 'main' THEN 0 ELSE (
+    SELECT b.id
+    FROM hf.branches AS b
+    WHERE b.namespace = p_namespace AND b.name = p_branch AND b.deleted_at IS NULL
+) END;
 
 -- The rule of facets/cells.py: may a write that expects this be done to a cell at that version?
 CREATE FUNCTION hf.cell_write_applies(
@@ -122,13 +85,51 @@ CREATE FUNCTION hf.cell_write_applies(
 LANGUAGE sql IMMUTABLE
 RETURN (p_expected = -1 OR p_expected = p_live) AND (p_value IS NOT NULL OR p_live > 0);
 
--- One cell write: the new version. -1 - live when it was refused, NULL when nobody can tell.
--- One number, because a row would be handed over by way of a temporary table.
+-- A cell as it was where the branch begins; version 0 and deleted if there was none.
+CREATE FUNCTION hf.inherited_cell(
+    p_namespace text, p_branch_id bigint, p_name text,
+    OUT version bigint, OUT updated_at bigint, OUT deleted boolean
+)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    v_branch bigint := p_branch_id;
+    v_upto bigint;
+BEGIN
+    version := 0;
+    updated_at := 0;
+    deleted := true;
+    WHILE v_branch > 0 LOOP
+        SELECT b.parent_id, b.fork_commit INTO v_branch, v_upto
+        FROM hf.branches AS b
+        WHERE b.id = v_branch;
+        SELECT v.version, v.updated_at, v.value IS NULL INTO version, updated_at, deleted
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = p_namespace
+          AND v.branch_id = v_branch
+          AND v.name = p_name
+          AND v.commit_id <= v_upto
+        ORDER BY v.commit_id DESC
+        LIMIT 1;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        version := 0;
+        updated_at := 0;
+        deleted := true;
+    END LOOP;
+END
+$$;
+
+-- One cell write: the new version. -1 - live when it was refused, NULL when nobody can tell, the
+-- smallest number when there is no such branch. One number, because a row would be handed over by
+-- way of a temporary table. (trim_cells is in 0002: it must know what other branches see.)
 --
 -- A function and not one statement, because a statement sees the snapshot of its start: what
 -- must be true after a row's lock was waited for has to be read by a later statement.
 CREATE FUNCTION hf.write_cell(
     p_namespace text,
+    p_branch text,
     p_name text,
     p_expected bigint,
     p_value text,
@@ -145,26 +146,41 @@ DECLARE
     v_locked text;
     v_locked_at bigint;
     v_unlocked boolean;
+    v_branch bigint := 0;
     v_version bigint;
+    v_updated_at bigint := 0;
+    v_deleted boolean := true;
     v_live bigint;
 BEGIN
-    -- Shared among writers. A fork will take it exclusively: only then are all commit ids
+    IF p_branch <> 'main' THEN
+        v_branch := hf.branch_id(p_namespace, p_branch);
+        IF v_branch IS NULL THEN
+            RETURN -9223372036854775808;
+        END IF;
+    END IF;
+
+    -- Shared among writers. A fork takes it exclusively: only then are all commit ids
     -- below its own committed. Hence before nextval(). The seed is the branch.
     -- An assignment, because PERFORM would run a query.
-    v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, 0))::text;
+    v_locked := pg_advisory_xact_lock_shared(hashtextextended(p_namespace, v_branch))::text;
+
+    -- It may have been deleted while the lock was waited for.
+    IF v_branch > 0 AND v_branch IS DISTINCT FROM hf.branch_id(p_namespace, p_branch) THEN
+        RETURN -9223372036854775808;
+    END IF;
 
     LOOP
         IF p_look_up THEN
             -- The lock first: whoever has it may be the first try.
             SELECT c.version INTO v_locked_at
             FROM hf.cells AS c
-            WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name
+            WHERE c.namespace = p_namespace AND c.branch_id = v_branch AND c.name = p_name
             FOR NO KEY UPDATE;
             SELECT v.version INTO v_version
             FROM hf.cell_versions AS v
             WHERE v.op_id = p_op_id
               AND v.namespace = p_namespace
-              AND v.branch_id = 0
+              AND v.branch_id = v_branch
               AND v.name = p_name;
             IF FOUND THEN
                 RETURN v_version;
@@ -187,7 +203,7 @@ BEGIN
                     updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
                     deleted = p_value IS NULL
                 WHERE c.namespace = p_namespace
-                  AND c.branch_id = 0
+                  AND c.branch_id = v_branch
                   AND c.name = p_name
                   AND hf.cell_write_applies(
                       p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
@@ -196,7 +212,9 @@ BEGIN
             )
             INSERT INTO hf.cell_versions AS v
                 (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-            SELECT h.commit_id, p_namespace, 0, p_name, h.version, h.updated_at, p_op_id, p_value
+            SELECT
+                h.commit_id, p_namespace, v_branch, p_name, h.version, h.updated_at, p_op_id,
+                p_value
             FROM head AS h
             RETURNING v.version INTO v_version;
             EXIT WHEN FOUND;
@@ -204,24 +222,31 @@ BEGIN
 
         SELECT CASE WHEN c.deleted THEN 0 ELSE c.version END INTO v_live
         FROM hf.cells AS c
-        WHERE c.namespace = p_namespace AND c.branch_id = 0 AND c.name = p_name;
+        WHERE c.namespace = p_namespace AND c.branch_id = v_branch AND c.name = p_name;
         IF FOUND THEN
             -- It may have changed since we looked.
             CONTINUE WHEN v_unlocked OR hf.cell_write_applies(p_expected, v_live, p_value);
             RETURN -1 - v_live;
-        ELSIF NOT hf.cell_write_applies(p_expected, 0, p_value) THEN
-            RETURN -1;
         END IF;
-        -- A new cell begins as a deleted one at version 0, for the update to bring to life; if
-        -- somebody else was faster, everything is looked at again.
+        -- A new cell begins as a deleted one at version 0, or on a branch as its parent's: for
+        -- the update to bring to life. If somebody else was faster, all is looked at again.
+        v_version := 0;
+        IF v_branch > 0 THEN
+            SELECT i.version, i.updated_at, i.deleted INTO v_version, v_updated_at, v_deleted
+            FROM hf.inherited_cell(p_namespace, v_branch, p_name) AS i;
+        END IF;
+        v_live := CASE WHEN v_deleted THEN 0 ELSE v_version END;
+        IF NOT hf.cell_write_applies(p_expected, v_live, p_value) THEN
+            RETURN -1 - v_live;
+        END IF;
         INSERT INTO hf.cells (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-        VALUES (p_namespace, 0, p_name, 0, 0, 0, true)
+        VALUES (p_namespace, v_branch, p_name, v_version, 0, v_updated_at, v_deleted)
         ON CONFLICT DO NOTHING;
     END LOOP;
 
     IF p_versions IS NOT NULL THEN
         PERFORM hf.trim_cells(
-            p_namespace, p_name, p_name, 4, p_versions,
+            p_namespace, v_branch, p_name, p_name, 4, p_versions,
             CASE WHEN p_age_us IS NULL THEN -1 ELSE coalesce(p_now, hf.now_us()) - p_age_us END
         );
     END IF;
@@ -231,10 +256,12 @@ $$;
 
 -- A batch of cell writes, answered by their place in it.
 --
--- Rows are locked in key order, so two batches never wait for each other in a circle. Writes to
+-- Rows are locked in key order, so two batches never wait for each other in a circle. (Branches
+-- by name and not by id; each is locked before its rows, so any order will do.) Writes to
 -- the same cell follow each other in the order of the batch, each on the result of the last.
 CREATE FUNCTION hf.write_cells(
     p_namespaces text[],
+    p_branches text[],
     p_names text[],
     p_expected bigint[],
     p_values text[],
@@ -251,15 +278,15 @@ DECLARE
     v_write record;
 BEGIN
     FOR v_write IN
-        SELECT i.namespace, i.name, i.expected, i.value, i.op_id, i.item
-        FROM unnest(p_namespaces, p_names, p_expected, p_values, p_op_ids)
-            WITH ORDINALITY AS i (namespace, name, expected, value, op_id, item)
-        ORDER BY i.namespace COLLATE "C", i.name COLLATE "C", i.item
+        SELECT i.namespace, i.branch, i.name, i.expected, i.value, i.op_id, i.item
+        FROM unnest(p_namespaces, p_branches, p_names, p_expected, p_values, p_op_ids)
+            WITH ORDINALITY AS i (namespace, branch, name, expected, value, op_id, item)
+        ORDER BY i.namespace COLLATE "C", i.branch COLLATE "C", i.name COLLATE "C", i.item
     LOOP
         item := v_write.item;
         outcome := hf.write_cell(
-            v_write.namespace, v_write.name, v_write.expected, v_write.value, v_write.op_id,
-            p_look_up, p_repeat, p_versions, p_age_us, v_now
+            v_write.namespace, v_write.branch, v_write.name, v_write.expected, v_write.value,
+            v_write.op_id, p_look_up, p_repeat, p_versions, p_age_us, v_now
         );
         RETURN NEXT;
     END LOOP;

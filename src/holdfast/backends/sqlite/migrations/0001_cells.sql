@@ -17,13 +17,18 @@ CREATE TABLE holdfast_branches (
     parent_id INTEGER NOT NULL,
     fork_commit INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    deleted_at INTEGER
+    op_id BLOB NOT NULL,
+    -- A deleted branch stays for as long as others see its cells.
+    deleted_at INTEGER,
+    deleted_op BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX holdfast_branches_by_name ON holdfast_branches (namespace, name)
 WHERE deleted_at IS NULL;
 
 CREATE INDEX holdfast_branches_by_parent ON holdfast_branches (namespace, parent_id, fork_commit);
+
+CREATE UNIQUE INDEX holdfast_branches_by_op ON holdfast_branches (namespace, op_id);
 
 -- Every version of every cell; the newest one of a cell is the cell. The commit id is the rowid,
 -- so new versions go to the end of the table: one hot page.
@@ -36,13 +41,16 @@ CREATE TABLE holdfast_cell_versions (
     updated_at INTEGER NOT NULL,
     op_id BLOB NOT NULL,
     op_given INTEGER NOT NULL,
+    -- Retention has dropped it, but another branch still sees it.
+    hidden INTEGER NOT NULL DEFAULT 0,
     value TEXT,
     deleted INTEGER NOT NULL GENERATED ALWAYS AS (value IS NULL) VIRTUAL
 ) STRICT;
 
 -- Whatever a write or a list must know of a cell is here, beside its key.
 CREATE INDEX holdfast_cell_versions_by_cell
-ON holdfast_cell_versions (namespace, branch_id, name, commit_id, version, updated_at, deleted);
+ON holdfast_cell_versions
+    (namespace, branch_id, name, commit_id, version, updated_at, deleted, hidden);
 
 -- The store's own ids are looked for only after a failed commit: not worth a page per write.
 CREATE INDEX holdfast_cell_versions_by_op ON holdfast_cell_versions (op_id) WHERE op_given;

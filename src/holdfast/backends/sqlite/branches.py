@@ -1,0 +1,198 @@
+"""Branches on SQLite: decided in Python under the one writer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from holdfast.backends.sql.branches import (
+    BeginMerge,
+    Begun,
+    BranchBatches,
+    Delete,
+    EndMerge,
+    Fork,
+    Spelling,
+    SqlBranches,
+)
+from holdfast.backends.sql.queries import SQLITE, load
+from holdfast.backends.sqlite.cells import (
+    NEVER,
+    WRITE_SLICE,
+    SqliteCells,
+    TrimCells,
+    add_version,
+    begin_commit,
+    find_branch,
+    get_newest,
+    inherited,
+)
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.facets.branches import MAX_LEVELS, Branch, MergeWrite
+from holdfast.facets.cells import Retention
+
+_OWN = load(__package__, "branches.sql", SQLITE)
+_PURGE_STEP = 500  # versions in one transaction: the loop waits for it
+
+
+class SqliteBranches(SqlBranches):
+    """See BranchesBackend."""
+
+    def __init__(self, db: SqliteDb, cells: SqliteCells, retention: Retention) -> None:
+        batches = BranchBatches(
+            fork=ForkBranch(),
+            delete=DeleteBranch(),
+            purge=PurgeBranches(),
+            begin_merge=BeginMerges(),
+            end_merge=EndMerges(TrimCells(retention)),
+        )
+        own = Spelling(_OWN["get_states"], _OWN["list_merged"], names=json.dumps, op_id=bytes)
+        super().__init__(db, SQLITE, cells, batches, own)
+
+
+class ForkBranch:
+    """Makes branches: one row each, no cell is read."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Fork], *, repeat: bool
+    ) -> list[Branch | str]:
+        """See Batch."""
+        del repeat  # the operation is always looked up: forks are few
+        return [self._fork(on, fork) for fork in items]
+
+    def _fork(self, on: SqliteConnection, fork: Fork) -> Branch | str:
+        namespace, name, source, op_id = fork
+        known = on.execute(_OWN["find_fork"], (namespace, op_id)).get
+        if known is not None:
+            return Branch(*known)
+        parent_id = find_branch(on, namespace, source)
+        if parent_id is None:
+            return "no source"
+        if on.execute(_OWN["count_levels"], (parent_id,)).get > MAX_LEVELS:
+            return "too deep"
+        if find_branch(on, namespace, name) is not None:
+            return "taken"
+        now, commit_id, _ = begin_commit(on)
+        on.execute(_OWN["add_branch"], (namespace, name, parent_id, commit_id, now, op_id))
+        return Branch(name, source, commit_id, now)
+
+
+class DeleteBranch:
+    """Takes branches out of sight."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Delete], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat
+        return [self._delete(on, delete) for delete in items]
+
+    def _delete(self, on: SqliteConnection, delete: Delete) -> bool:
+        namespace, name, op_id = delete
+        branch_id = find_branch(on, namespace, name)
+        if branch_id is None:
+            return bool(on.execute(_OWN["find_delete"], delete).get)
+        now, _, _ = begin_commit(on)
+        on.execute(_OWN["mark_deleted"], (now, op_id, branch_id))
+        on.execute(_OWN["drop_merges"], (namespace, branch_id))
+        return True
+
+
+class PurgeBranches:
+    """Frees what deleted branches left, a step at a time."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[str], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat
+        return [self._purge(on, namespace) for namespace in items]
+
+    def _purge(self, on: SqliteConnection, namespace: str) -> bool:
+        branch_id = on.execute(_OWN["find_purgeable"], (namespace,)).get
+        if branch_id is None:
+            return False
+        _, commit_id, _ = begin_commit(on)
+        on.execute(_OWN["raise_floor"], (commit_id,))
+        step = (namespace, branch_id, _PURGE_STEP)
+        if len(on.execute(_OWN["purge_versions"], step).fetchall()) < _PURGE_STEP:
+            on.execute(_OWN["drop_branch"], (branch_id,))
+        return True
+
+
+class BeginMerges:
+    """Draws the cuts of sources, which retention keeps from then on."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[BeginMerge], *, repeat: bool
+    ) -> list[Begun]:
+        """See Batch."""
+        del repeat
+        return [self._begin(on, merge) for merge in items]
+
+    def _begin(self, on: SqliteConnection, merge: BeginMerge) -> Begun:
+        namespace, source, target, op_id = merge
+        source_id, target_id = (find_branch(on, namespace, side) for side in (source, target))
+        if source_id is None or target_id is None:
+            return Begun(source_id, target_id, None, None)
+        pair = (namespace, min(source_id, target_id), max(source_id, target_id))
+        last = on.execute(_OWN["find_merge"], (*pair, 1)).get
+        if last is not None and last[1] == op_id:
+            return Begun(source_id, target_id, None, done=True)
+        _, commit_id, _ = begin_commit(on)
+        on.execute(_OWN["begin_merge"], (*pair, source_id, commit_id, op_id))
+        return Begun(source_id, target_id, commit_id, done=False)
+
+
+class EndMerges:
+    """Writes what merges decided."""
+
+    def __init__(self, trim: TrimCells) -> None:
+        self._trim = trim
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[EndMerge], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat
+        return [self._end(on, merge) for merge in items]
+
+    def _end(self, on: SqliteConnection, merge: EndMerge) -> bool:
+        (namespace, source, target, _), writes, (op_id, _) = merge
+        pair = (namespace, *merge.comparison.pair)
+        under_way = on.execute(_OWN["find_merge"], (*pair, 0)).get
+        # Gone with either branch, and replaced by any merge that began later.
+        if under_way != (source[0][1], op_id):
+            last = on.execute(_OWN["find_merge"], (*pair, 1)).get
+            return last is not None and last[1] == op_id
+        target_id = target[0][0]
+        for write in writes:
+            newest = get_newest(on, (namespace, target_id, write.name)) or NEVER
+            if newest[3] != write.seen:
+                return False
+        self._write(on, namespace, target_id, writes, op_id)
+        on.execute(_OWN["forget_merge"], pair)
+        on.execute(_OWN["end_merge"], pair)
+        return True
+
+    def _write(
+        self,
+        on: SqliteConnection,
+        namespace: str,
+        target_id: int,
+        writes: Sequence[MergeWrite],
+        op_id: bytes,
+    ) -> None:
+        now, commit_id, forked = begin_commit(on)
+        for write in writes:
+            if not write.write:
+                continue
+            commit_id += 1
+            place = (namespace, target_id, write.name)
+            _, _, updated_at, _ = get_newest(on, place) or inherited(on, place) or NEVER
+            version = (write.version, max(now, updated_at), op_id, True, write.payload)
+            add_version(on, (commit_id, *place, *version))
+            if self._trim.needed:
+                newest = (write.version, commit_id)
+                self._trim.cell(on, place, newest, now, WRITE_SLICE, forked=forked)
