@@ -93,6 +93,26 @@ async def test_other_namespaces_take_part(world: World) -> None:
     assert await world.store.namespace("other").cells.list() == ["b"]
 
 
+@needs(Capability.TRANSACTIONS, Capability.BRANCHES)
+async def test_several_branches_take_part(world: World) -> None:
+    await world.store.cells.set("a", 1)
+    await world.store.branches.fork("trial")
+    async with world.store.transaction() as tx:
+        await tx.cells.set("a", 2)
+        await tx.cells.on("trial").set("a", "tried")
+        assert await tx.cells.get("a") == 2
+        assert await tx.cells.on("trial").get("a") == "tried"
+        with pytest.raises(holdfast.InvalidState, match="wait for itself"):
+            await world.store.branches.fork("inside")
+    assert await world.store.cells.get("a") == 2
+    assert await world.store.cells.on("trial").get("a") == "tried"
+    with pytest.raises(Regret):
+        async with world.store.transaction() as tx:
+            await tx.cells.on("trial").set("a", "regretted")
+            raise Regret
+    assert await world.store.cells.on("trial").get("a") == "tried"
+
+
 @needs(Capability.TRANSACTIONS)
 async def test_an_operation_id_is_known_inside_and_after(world: World) -> None:
     op_id = uuid4()
