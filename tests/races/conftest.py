@@ -18,7 +18,9 @@ def fleet() -> Iterator[Fleet]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer("18", settings={"max_connections": "200"}) as server:
+    with PostgresServer(
+        "18", settings={"max_connections": "200", "deadlock_timeout": "20ms"}
+    ) as server:
         yield server
 
 

@@ -1,10 +1,13 @@
 """What the processes of a race do; each function is a task of `holdfast.testing.fleet`."""
 
+import contextlib
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import holdfast
+from holdfast.sync.cells import Cells
 
 
 def increment(gate: Callable[[], None], *, url: str, name: str, times: int, cas: bool) -> int:
@@ -62,3 +65,35 @@ def open_first(gate: Callable[[], None], *, urls: list[str], racer: int) -> list
         with holdfast.open(url) as store:
             versions.append(store.cells.set(f"racer{racer}", racer))
     return versions
+
+
+def transfer(
+    gate: Callable[[], None], *, url: str, seed: str, accounts: int, times: int, together: bool
+) -> int:
+    """Move one unit between two accounts, `times` times; returns how many attempts that took.
+
+    Without `together` the two writes are two commits: the control, which others can see half done.
+    """
+    rng = random.Random(seed)
+    attempts = 0
+    with holdfast.open(url) as store:
+
+        def move(cells: Cells) -> None:
+            nonlocal attempts
+            attempts += 1
+            # In any order: on PostgreSQL two of them can wait for each other in a circle.
+            for name, change in zip(names, (-1, 1), strict=True):
+                cell = cells.get_versioned(name)
+                assert cell is not None
+                if cells.cas(name, cell.version, cell.value + change) is None:
+                    raise holdfast.Conflict(f"{name} was changed", retryable=True)
+
+        gate()
+        for _ in range(times):
+            names = [f"account{number}" for number in rng.sample(range(accounts), 2)]
+            if together:
+                store.transact(lambda tx: move(tx.cells), timeout=60, attempts=1000)
+            else:
+                with contextlib.suppress(holdfast.Conflict):
+                    move(store.cells)
+    return attempts
