@@ -161,7 +161,7 @@ def test_lost_write_that_retention_dropped_before_the_repeat_is_unknown(
             other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [namespace])
             other.execute(
                 "SELECT holdfast.write_cell"
-                "(%s, 'cell', -1, '3', gen_random_uuid(), false, false, %s, NULL, NULL)",
+                "(%s, 'main', 'cell', -1, '3', gen_random_uuid(), false, false, %s, NULL, NULL)",
                 [namespace, versions],
             )
 
