@@ -190,9 +190,9 @@ def test_request_that_the_server_runs_after_its_repeat_has_no_second_effect(
     colour: Colour, proxy: FaultProxy, observer: Observer, store: AsyncStore, op_id: UUID | None
 ) -> None:
     # A stalled server process finds the request in its socket long after the connection broke.
-    colour.run(store.cells.set("one", 1))
+    # Requests of the same kind have the same length, once their statement is prepared.
+    colour.run(store.cells.set("one", 1, op_id=uuid4() if op_id else None))
     before = proxy.counts.to_server
-    # A request of the same kind, so that it has the same length.
     colour.run(store.cells.set("two", 1, op_id=uuid4() if op_id else None))
     request_bytes = proxy.counts.to_server - before
     (stalled,) = observer.store_processes()
