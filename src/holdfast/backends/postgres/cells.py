@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
@@ -32,7 +32,7 @@ class PostgresCells(SqlCells):
         queries = load(__package__, "cells.sql", dialect)
         keep = Keep(retention)
         batches = CellBatches(
-            write=WriteCells(queries, keep),
+            write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
             trim=TrimCells(queries["prune_cells"], keep),
         )
         listing = ListNames(now=queries["list_names"], upto=queries["list_names_upto"])
@@ -92,32 +92,34 @@ class ReadCells:
 class WriteCells:
     """Sets, swaps and deletes; the same cell may come many times."""
 
-    def __init__(self, queries: Mapping[str, str], keep: Keep) -> None:
-        self._one = queries["write_cell"]
-        self._one_on_main = queries["write_cell_on_main"]
-        self._many = queries["write_cells"]
+    def __init__(self, one: str, many: str, keep: Keep) -> None:
+        self._one = one
+        self._many = many
         self._keep = keep
 
     async def apply(
         self, on: PgConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        if len(items) > 1:
-            rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
-        elif repeat or items[0].op_given or items[0].key[1] != MAIN or self._keep.needed:
+        if len(items) == 1:
             rows = await on.fetch(self._one, self._params(items[0], repeat=repeat))
         else:
-            rows = await on.fetch(self._one_on_main, _params_on_main(items[0]))
+            rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
         # An applied write is safe: its operation id is taken now, so a first try that the
         # server has yet to run must fail. A refusal leaves no such mark.
         return [_outcome(answer, repeat=repeat) for (answer,) in rows]
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
         """A caller alone is spared the arrays, and the server their unpacking and sorting."""
+        (namespace, branch, name), expected, payload, op_id, op_given = write
         return {
-            **_params_on_main(write),
-            "branch": write.key[1],
-            "look_up": repeat or write.op_given,
+            "namespace": namespace,
+            "branch": branch,
+            "name": name,
+            "expected": str(expected),  # as text: an int's type would depend on its size
+            "value": payload,
+            "op_id": op_id.hex(),
+            "look_up": repeat or op_given,
             "repeat": repeat,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
@@ -136,17 +138,6 @@ class WriteCells:
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }
-
-
-def _params_on_main(write: CellWrite) -> dict[str, object]:
-    (namespace, _, name), expected, payload, op_id, _ = write
-    return {
-        "namespace": namespace,
-        "name": name,
-        "expected": str(expected),  # as text: an int's type would depend on its size
-        "value": payload,
-        "op_id": op_id.hex(),
-    }
 
 
 def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:

@@ -73,13 +73,6 @@ SELECT hf.write_cell(
     :look_up::boolean, :repeat::boolean, :versions::bigint, :age_us::bigint, NULL
 )
 
--- name: write_cell_on_main
--- What nearly every write is. The driver spends as much on a parameter as on some rows.
-SELECT hf.write_cell(
-    :namespace, 'main', :name, :expected::bigint, :value::text, :op_id::uuid,
-    false, false, NULL, NULL, NULL
-)
-
 -- name: write_cells
 -- Answers are matched to items by their place in the batch.
 SELECT outcome
