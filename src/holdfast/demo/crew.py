@@ -24,7 +24,7 @@ _LAST_WORDS = 20  # lines
 class Member:
     """One worker process, with the last it said."""
 
-    def __init__(self, task: Task, heard: queue.Queue[Heard]) -> None:
+    def __init__(self, task: Task, heard: queue.SimpleQueue[Heard]) -> None:
         self.worker = task.worker
         self.report = Report(State.STARTING)
         self.running = True
@@ -107,7 +107,8 @@ class Crew:
 
     def __init__(self, url: str, namespace: str, *, share: int) -> None:
         self.members: list[Member] = []
-        self.heard: queue.Queue[Heard] = queue.Queue()
+        # Simple: a Ctrl-C inside a Queue can leave it locked for everybody.
+        self.heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._url = url
         self._namespace = namespace
         self._share = share
