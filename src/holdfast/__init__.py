@@ -29,18 +29,21 @@ from holdfast.errors import (
 )
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
-from holdfast.facets.cells import Cell
+from holdfast.facets.cells import Cell, CellChange
+from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.store import Store
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CAUGHT_UP",
     "AlreadyCompleted",
     "AsyncStore",
     "Branch",
     "Capability",
     "Cell",
+    "CellChange",
     "Change",
     "Conflict",
     "Corrupt",

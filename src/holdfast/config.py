@@ -24,7 +24,14 @@ History = Literal["all"] | int | timedelta
 ENGINE_SETTINGS = {
     "sqlite": frozenset({"commit", "busy_timeout", "checkpoint_pages", "locking", "vfs"}),
     "postgres": frozenset(
-        {"schema", "pool_size", "connect_timeout", "statement_timeout", "lock_timeout"}
+        {
+            "schema",
+            "pool_size",
+            "connect_timeout",
+            "statement_timeout",
+            "lock_timeout",
+            "poll_interval",
+        }
     ),
 }
 """The settings that only one engine has; all others are everybody's."""
@@ -63,6 +70,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: Duration = 10.0
     statement_timeout: Duration = 30.0
     lock_timeout: Duration = 5.0
+    poll_interval: Duration = 0.25  # of a watch that cannot be woken by other processes
 
     def __post_init__(self) -> None:
         """Refuse what can never work, before anything is opened."""
@@ -75,7 +83,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         _positive("payload_max_bytes", self.payload_max_bytes)
         _positive("checkpoint_pages", self.checkpoint_pages, most=_MOST_PAGES)
         _positive("pool_size", self.pool_size, most=_MOST_CONNECTIONS)
-        for name in ("busy_timeout", "connect_timeout", "statement_timeout", "lock_timeout"):
+        for name in (
+            "busy_timeout",
+            "connect_timeout",
+            "statement_timeout",
+            "lock_timeout",
+            "poll_interval",
+        ):
             _timeout(name, getattr(self, name))
         if self.vfs is not None:
             _vfs(self.vfs)

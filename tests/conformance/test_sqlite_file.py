@@ -16,6 +16,7 @@ from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
 from holdfast.testing.conformance.transactions import *  # noqa: F403
 from holdfast.testing.conformance.values import *  # noqa: F403
+from holdfast.testing.conformance.watch import *  # noqa: F403
 from holdfast.testing.world import Engine
 
 

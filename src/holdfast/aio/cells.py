@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import codec
+from holdfast.aio.watch import AsyncWatch
 from holdfast.clock import to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
@@ -26,6 +27,7 @@ from holdfast.facets.backend import Capability, Facets, require
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
+    LOG,
     MAIN,
     MAX_COMMIT_BYTES,
     Cell,
@@ -36,7 +38,10 @@ from holdfast.facets.cells import (
     check_cell_name,
     check_expected,
 )
+from holdfast.facets.cells_watch import CellSource
+from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
+from holdfast.facets.watch import Watching
 
 _log = logging.getLogger("holdfast.cells")
 _PAGE = 1000
@@ -177,6 +182,22 @@ class AsyncCells:
             size = min(2 * size, _PAGE)  # a few names may lie behind many deleted ones
             await self._backend.pause()
         return names[:limit]
+
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool = False
+    ) -> AsyncWatch:
+        """The cells whose names start with the prefix, then every change to them as it comes.
+
+        With `after`, the cursor of an earlier watch, every change since then, and so on. With
+        `marker` the iteration gives `holdfast.CAUGHT_UP` between replay and live changes.
+        A version that retention drops before it was read is left out; the newest never is.
+        """
+        require(self._backend, Capability.CELLS_WATCH)
+        check_prefix(prefix)
+        position = None if after is None else from_cursor(LOG, after)
+        source = CellSource(self._cells, self._namespace, self._branch, prefix)
+        listener = self._backend.listen((LOG, self._namespace))
+        return AsyncWatch(Watching(source, listener, position), marker=marker)
 
     async def prune(self) -> int:
         """How many versions were dropped because the store's `history` does not keep them.

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
-from holdfast.errors import Unsupported
+from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellsBackend
+from holdfast.facets.watch import Listener
+from holdfast.runtime import Topic
 
 
 class Capability(StrEnum):
@@ -25,6 +27,7 @@ class Capability(StrEnum):
     MOVABLE_CLOCK = "store: tests can move the clock"
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
+    CELLS_WATCH = "cells: watch, from a cursor too"
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
 
@@ -46,6 +49,11 @@ def require(backend: Facets, capability: Capability) -> None:
         )
 
 
+def no_watch(topic: Topic) -> InvalidState:
+    """The error for a watch inside a transaction."""
+    return InvalidState(f"{topic[0]} cannot be watched inside a transaction: use the store")
+
+
 class Facets(Protocol):
     """What facades work on: a store, or one transaction of it."""
 
@@ -63,6 +71,9 @@ class Facets(Protocol):
 
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""
+
+    def listen(self, topic: Topic) -> Listener:
+        """One who hears of commits about the topic, wherever they are made."""
 
 
 class OpenTransaction(Facets, Protocol):

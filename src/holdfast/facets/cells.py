@@ -34,11 +34,13 @@ from holdfast.clock import duration_us
 from holdfast.codec import INT64_MAX
 from holdfast.config import History
 from holdfast.errors import InvalidArgument, NotFound
+from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import check_name
 
 ANY = -1
 ABSENT = 0
 MAIN = "main"
+LOG = "cells"  # the name of the log of changes
 MAX_COMMIT_BYTES = 64 * 1024 * 1024
 RESERVED_PREFIXES = ("_strata/", "_holdfast/")
 # What nearly every name looks like: nothing in it needs a closer look.
@@ -84,6 +86,43 @@ StoredCell = tuple[str, int, int, int]
 A plain tuple, so that a row of a query is one already: reading a cell is the
 hottest path there is.
 """
+
+
+class CellChange(msgspec.Struct, frozen=True):
+    """A write that a watch tells of; `cell` is None when the cell was deleted.
+
+    `replay` is True for what came before the marker. `cursor` is where to go on after this
+    change, None as long as that is only possible from the start.
+    """
+
+    name: str
+    cell: Cell | None
+    replay: bool
+    cursor: str | None
+
+
+class StoredChange(NamedTuple):
+    """A version as the log has it; `payload` is None when the cell was deleted.
+
+    Its commit id is the position's `seq`.
+    """
+
+    position: Position
+    name: str
+    payload: str | None
+    version: int
+    updated_at: int
+
+
+class ListedCell(NamedTuple):
+    """A cell that is there; `recent` if the branch wrote it above the position asked about."""
+
+    name: str
+    payload: str
+    version: int
+    updated_at: int
+    commit_id: int
+    recent: bool
 
 
 class Retention(NamedTuple):
@@ -138,6 +177,29 @@ class CellsBackend(Protocol):
 
         Returns the names of those that are not deleted, and the last one looked at, None at
         the end.
+        """
+
+    async def page(
+        self,
+        namespace: str,
+        branch: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        since: Position,
+    ) -> tuple[list[ListedCell], str | None]:
+        """Like `names`, with the cells themselves."""
+
+    async def position(self) -> Position:
+        """Where the log of changes ends: whatever commits from now on lies above."""
+
+    async def changes(
+        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+    ) -> tuple[int, Page[StoredChange]]:
+        """The branch's id, and what was written to it itself, above the position.
+
+        Looks at the next `limit` changes of the log. What retention dropped is left out.
         """
 
     async def prune(

@@ -6,6 +6,28 @@ asyncio's, or the blocking one, whose coroutines never suspend, so that a single
 `send(None)` runs them to the end without a loop or a thread.
 """
 
-from holdfast.runtime.contract import Coalescer, Flush, Hold, Limiter, Place, Runtime, Unit, Work
+from holdfast.runtime.contract import (
+    Coalescer,
+    Flush,
+    Hold,
+    Limiter,
+    Place,
+    Runtime,
+    Signal,
+    Topic,
+    Unit,
+    Work,
+)
 
-__all__ = ["Coalescer", "Flush", "Hold", "Limiter", "Place", "Runtime", "Unit", "Work"]
+__all__ = [
+    "Coalescer",
+    "Flush",
+    "Hold",
+    "Limiter",
+    "Place",
+    "Runtime",
+    "Signal",
+    "Topic",
+    "Unit",
+    "Work",
+]

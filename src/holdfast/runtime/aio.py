@@ -9,7 +9,9 @@ caller leaves its unit behind, and the others never notice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
@@ -22,6 +24,7 @@ from holdfast.runtime.contract import (
     HomeProcess,
     Limiter,
     Place,
+    Signal,
     Unit,
     Work,
     take_batch,
@@ -66,6 +69,10 @@ class AsyncioRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for the tasks of this loop."""
         return _LoopLimiter(places)
+
+    def signal(self) -> Signal:
+        """A signal to a task of this loop."""
+        return _LoopSignal(self._loop)
 
     def once(self, work: Work) -> Work:
         """The work in a task of its own, so that no caller's end is its end."""
@@ -178,6 +185,26 @@ class _LoopPlace:
         if self._semaphore is not None:
             self._semaphore.release()
             self._semaphore = None
+
+
+class _LoopSignal:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        if threading.get_ident() == self._thread:
+            self._event.set()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
 
 
 class _LoopOnce:

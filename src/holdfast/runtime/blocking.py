@@ -8,6 +8,7 @@ answer is there. Measured: a writer thread instead costs a single caller 7 to 23
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -24,6 +25,7 @@ from holdfast.runtime.contract import (
     HomeProcess,
     Limiter,
     Place,
+    Signal,
     Unit,
     Work,
     batch_length,
@@ -67,6 +69,10 @@ class BlockingRuntime(HomeProcess):
     def limiter(self, places: int) -> Limiter:
         """A limiter for threads."""
         return _ThreadLimiter(places)
+
+    def signal(self) -> Signal:
+        """A signal to a thread."""
+        return _ThreadSignal()
 
     def once(self, work: Work) -> Work:
         """The work on the first thread that comes; the others wait for it."""
@@ -293,6 +299,21 @@ class _ThreadPlace:
     def release(self) -> None:
         if self._token:
             self._free.put(self._token.pop())
+
+
+class _ThreadSignal:
+    """A queue, not an Event: a Ctrl-C inside an Event's `set` leaves it locked."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        if self._queue.empty():
+            self._queue.put(None)
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._queue.get(timeout=seconds)
 
 
 class _ThreadOnce:

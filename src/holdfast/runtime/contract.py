@@ -22,20 +22,26 @@ HOLD = object()
 """In place of a batch: this unit wants no flush, but to hold the lead."""
 
 
+Topic = tuple[str, str]
+"""What a change is about: a log of the store and a namespace, such as ("cells", "default")."""
+
+
 class Unit:
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
-    __slots__ = ("answers", "batch", "error", "items", "settled", "size", "waiter")
+    __slots__ = ("answers", "batch", "error", "items", "settled", "size", "topic", "waiter")
 
     def __init__(
         self,
         batch: Any,  # noqa: ANN401 - see Db.write
         items: Sequence[Any],
         size: int = 0,
+        topic: Topic | None = None,
     ) -> None:
         self.batch = batch
         self.items = items
         self.size = size  # of the payloads, in bytes or thereabouts
+        self.topic = topic  # who listens to it hears of the commit
         self.answers: Sequence[Any] = ()  # nobody's until the transaction is durable
         self.error: BaseException | None = None
         self.settled = False  # True when there is an outcome
@@ -97,6 +103,16 @@ class Limiter(Protocol):
         """A place, or None when none was free in time."""
 
 
+class Signal(Protocol):
+    """Says that there may be something new. Set while nobody waits, it is not lost."""
+
+    def set(self) -> None:
+        """Wake who waits, or the next one who does. From any thread."""
+
+    async def wait(self, seconds: float) -> None:
+        """Return once it is set, or after so long."""
+
+
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Something to await, made when it is called."""
 
@@ -122,6 +138,9 @@ class Runtime(Protocol):
 
     def limiter(self, places: int) -> Limiter:
         """A limiter of this colour."""
+
+    def signal(self) -> Signal:
+        """A signal to one waiter of this colour."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Call that after so long, on whatever thread; returns what calls it off."""

@@ -18,11 +18,13 @@ from holdfast import AsyncStore, Capability, StoreConfig
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
+from holdfast.aio.watch import AsyncWatch
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.store import Store
 from holdfast.sync.transaction import Transaction, TransactionScope
+from holdfast.sync.watch import Watch
 
 T = TypeVar("T")
 _TWINS: dict[type, type] = {
@@ -31,6 +33,7 @@ _TWINS: dict[type, type] = {
     Branches: AsyncBranches,
     Transaction: AsyncTransaction,
     TransactionScope: AsyncTransactionScope,
+    Watch: AsyncWatch,
 }
 
 
@@ -187,6 +190,15 @@ class _Awaitable:
             return _twin(found(*args, **kwargs))
 
         return awaited if waits else plain
+
+    def __aiter__(self) -> Any:  # noqa: ANN401 - whatever the twin gives
+        return self
+
+    async def __anext__(self) -> object:
+        try:
+            return next(self.target)
+        except StopIteration:
+            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Any:  # noqa: ANN401 - whatever the twin gives
         return _twin(self.target.__enter__())

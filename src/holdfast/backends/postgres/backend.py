@@ -17,11 +17,13 @@ from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
+from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.queries import Dialect, postgres
-from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress
+from holdfast.config import StoreConfig, seconds
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress, no_watch
 from holdfast.facets.cells import Retention
-from holdfast.runtime import Runtime
+from holdfast.facets.watch import Listener
+from holdfast.runtime import Runtime, Topic
 from holdfast.runtime.blocking import BlockingRuntime
 
 CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
@@ -32,7 +34,14 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
     connector = Connector(url, config, runtime)
     dialect = postgres(config.schema)
     await migrate(connector, config.schema, dialect, allowed=config.migrate)
-    db = PostgresDb(Pool(connector, config, runtime), runtime)
+    exchange = Exchange(
+        connector.connect_aside,
+        runtime,
+        config.schema,
+        can_listen=True,
+        poll_interval=seconds(config.poll_interval),
+    )
+    db = PostgresDb(Pool(connector, config, runtime), runtime, exchange)
     return PostgresBackend(db, dialect, config)
 
 
@@ -49,6 +58,7 @@ class PostgresBackend:
         retention = Retention.of(config.history)
         self.cells = PostgresCells(db, dialect, retention)
         self.branches = PostgresBranches(db, dialect, self.cells, retention)
+        self.listen = db.listen
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -118,6 +128,10 @@ class PostgresOpenTransaction:
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
+
+    def listen(self, topic: Topic) -> Listener:
+        """See Facets."""
+        raise no_watch(topic)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""

@@ -39,9 +39,7 @@ class PostgresBranches(SqlBranches):
             begin_merge=BeginMerges(queries["begin_merge"]),
             end_merge=EndMerges(queries["end_merge"], Keep(retention)),
         )
-        own = Spelling(
-            queries["get_states"], queries["list_merged"], names=text_array, op_id=bytes.hex
-        )
+        own = Spelling(queries["list_merged"], op_id=bytes.hex)
         super().__init__(db, dialect, cells, batches, own)
 
 

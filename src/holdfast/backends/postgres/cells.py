@@ -11,7 +11,7 @@ from holdfast.backends.sql.cells import (
     NO_BRANCH,
     CellBatches,
     CellPage,
-    ListNames,
+    CellQueries,
     SqlCells,
     Trimmed,
 )
@@ -35,8 +35,15 @@ class PostgresCells(SqlCells):
             write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
             trim=TrimCells(queries["prune_cells"], keep),
         )
-        listing = ListNames(now=queries["list_names"], upto=queries["list_names_upto"])
-        super().__init__(db, dialect, batches, listing)
+        own = CellQueries(
+            names_now=queries["list_names"],
+            names_upto=queries["list_names_upto"],
+            states=queries["get_states"],
+            position=queries["find_position"],
+            changes=queries["read_changes"],
+            spell_names=text_array,
+        )
+        super().__init__(db, dialect, batches, own)
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 

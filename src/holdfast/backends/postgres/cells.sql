@@ -86,3 +86,103 @@ ORDER BY item
 SELECT hf.prune_cells(
     :namespace, :branch, :first, :last, :slice::bigint, :versions::bigint, :age_us::bigint
 )
+
+-- name: find_position
+SELECT max(epoch), pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0::bigint
+FROM hf.epochs
+
+-- name: read_changes
+-- Below the oldest transaction that is still open nothing can appear any more. In an epoch that
+-- is over there is none.
+WITH epoch AS MATERIALIZED (
+    SELECT
+        e.first_commit,
+        coalesce(e.last_commit, 9223372036854775807) AS last_commit,
+        e.last_commit IS NOT NULL AS closed,
+        CASE
+            WHEN e.last_commit IS NULL THEN pg_snapshot_xmin(pg_current_snapshot())
+            ELSE '18446744073709551615'::xid8
+        END AS bound
+    FROM hf.epochs AS e
+    WHERE e.epoch = :epoch::bigint
+),
+page AS MATERIALIZED (
+    SELECT c.*
+    FROM epoch AS e
+    CROSS JOIN LATERAL (
+        SELECT
+            v.feed_xid, v.commit_id, v.branch_id, v.name, v.value, v.version, v.updated_at,
+            v.hidden
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND (v.feed_xid, v.commit_id) > (:xid::text::xid8, :seq::bigint)
+          AND v.feed_xid < e.bound
+          AND v.commit_id >= e.first_commit
+          AND v.commit_id <= e.last_commit
+        ORDER BY v.feed_xid, v.commit_id
+        LIMIT :limit
+    ) AS c
+)
+SELECT
+    e.closed, (SELECT count(*) FROM page), l.feed_xid::text::bigint, l.commit_id,
+    NOT e.closed AND EXISTS (
+        SELECT 1
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace AND v.feed_xid >= e.bound
+    ),
+    p.feed_xid::text::bigint, p.commit_id, p.name, p.value, p.version, p.updated_at
+FROM epoch AS e
+LEFT JOIN LATERAL (
+    SELECT c.feed_xid, c.commit_id
+    FROM page AS c
+    ORDER BY c.feed_xid DESC, c.commit_id DESC
+    LIMIT 1
+) AS l ON true
+LEFT JOIN page AS p
+  ON p.branch_id = :branch_id::bigint
+ AND p.name >= :first
+ AND p.name < :end
+ AND NOT p.hidden
+ORDER BY p.feed_xid, p.commit_id
+
+-- name: get_states
+-- Cells as one sees them who stands on a branch at a commit; what never was is left out.
+WITH RECURSIVE walk (name, branch_id, found) AS (
+    SELECT j.name, :branch_id::bigint, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = :branch_id::bigint
+          AND v.name = j.name
+          AND v.commit_id <= :upto::bigint
+    )
+    FROM unnest(:names::text[]) AS j (name)
+    UNION ALL
+    SELECT w.name, b.parent_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.parent_id
+          AND v.name = w.name
+          AND v.commit_id <= b.fork_commit
+    )
+    FROM walk AS w
+    JOIN hf.branches AS b ON b.id = w.branch_id
+    WHERE w.found IS NULL
+)
+SELECT
+    w.name, v.value, v.version,
+    CASE WHEN w.branch_id = :branch_id::bigint THEN v.commit_id ELSE 0 END,
+    v.updated_at, v.commit_id,
+    w.branch_id = :branch_id::bigint
+        AND (v.feed_xid, v.commit_id) > (:since_xid::text::xid8, :since_seq::bigint)
+FROM walk AS w
+CROSS JOIN LATERAL (
+    SELECT o.value, o.version, o.updated_at, o.commit_id, o.feed_xid
+    FROM hf.cell_versions AS o
+    WHERE o.namespace = :namespace
+      AND o.branch_id = w.branch_id
+      AND o.name = w.name
+      AND o.commit_id = w.found
+    LIMIT 1
+) AS v

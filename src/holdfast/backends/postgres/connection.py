@@ -78,6 +78,7 @@ class Connector:
             raise InvalidArgument(f"{self.where}: a URL with a NUL, where libpq would end it")
         try:
             self._conninfo = psycopg.conninfo.make_conninfo(url, **_settings(url, config))
+            self._aside = self._conninfo
         except (psycopg.Error, UnicodeError):
             # From None: libpq quotes what it could not read, and that may be the password.
             raise InvalidArgument(
@@ -96,6 +97,10 @@ class Connector:
                 exc.outcome_unknown = False  # nothing of the caller's was sent
             raise
         return connection
+
+    def connect_aside(self) -> psycopg.Connection[Any]:
+        """A connection for wake-ups, which a thread of its own blocks on in either colour."""
+        return psycopg.connect(self._aside, autocommit=True, prepare_threshold=None)
 
     async def _connect(self) -> PgConnection:
         try:

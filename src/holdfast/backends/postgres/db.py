@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.backends.postgres.pool import Lease, Pool
+from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
 from holdfast.backends.sql.inside import refuse_inside
 from holdfast.errors import StoreClosed, StoreError, Unavailable
-from holdfast.runtime import Coalescer, Runtime, Unit
+from holdfast.runtime import Coalescer, Runtime, Topic, Unit
+from holdfast.runtime.hub import Listener
 
 _HARDLY_WAIT = "SET lock_timeout = '20ms'"
 
@@ -23,8 +25,9 @@ _HARDLY_WAIT = "SET lock_timeout = '20ms'"
 class PostgresDb:
     """The connections of one open store."""
 
-    def __init__(self, pool: Pool, runtime: Runtime) -> None:
+    def __init__(self, pool: Pool, runtime: Runtime, exchange: Exchange) -> None:
         self._pool = pool
+        self.exchange = exchange
         self.runtime = runtime
         self.transactions: set[int] = set()  # the ids of those that are open
         self._closed = False
@@ -32,19 +35,27 @@ class PostgresDb:
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """See Db."""
         if self.transactions:
             refuse_inside(self)
-        return await self.read(batch, items, size)
+        return await self.read(batch, items, size, topic)
 
     async def read(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
-        unit = Unit(batch, items, size)
+        unit = Unit(batch, items, size, topic)
         await self._coalescer(batch).submit(unit)
         return unit.result()
 
@@ -55,6 +66,11 @@ class PostgresDb:
             return await self._fetch(query, params)
         except Unavailable:
             return await self._fetch(query, params)
+
+    def listen(self, topic: Topic) -> Listener:
+        """One who hears of commits about the topic, in this process or another."""
+        self.check()
+        return self.exchange.listen(topic)
 
     async def take(self) -> Lease:
         """A connection for a transaction."""
@@ -78,6 +94,7 @@ class PostgresDb:
         if self.runtime.at_home:
             self.runtime.check()
             self._closed = True
+            self.exchange.hub.tell_all()  # so that who waits finds the store closed
             await self._finish()
 
     async def _drain_and_free(self) -> None:
@@ -85,7 +102,12 @@ class PostgresDb:
             for coalescer in list(self._coalescers.values()):
                 await coalescer.drain()
         finally:  # also when the loop ends
+            await self.runtime.offload(self.exchange.stop)
             await self._pool.close()
+
+    def __del__(self) -> None:
+        if self.runtime.at_home:
+            self.exchange.stop()
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         async with await self._pool.take() as connection:
@@ -115,3 +137,4 @@ class PostgresDb:
                     await connection.run("RESET lock_timeout")
         for unit in units:
             unit.settled = True
+        self.exchange.tell(unit.topic for unit in units)

@@ -18,6 +18,7 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
     try:
         steps = pending(known, await _applied(connection, dialect), where=where)
         if not steps:
+            await _check_cluster(connection, dialect)
             return
         if not allowed:
             refuse_pending(steps, where=where)
@@ -36,8 +37,16 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
                 + f"VALUES ({step.number}, '{step.name}', clock_timestamp())"
             )
         await connection.run("COMMIT")
+        await _check_cluster(connection, dialect)
     finally:
         await connection.close()
+
+
+async def _check_cluster(connection: PgConnection, dialect: Dialect) -> None:
+    """Begin a new epoch of the log if the store was restored into another cluster."""
+    moved = dialect.place("SELECT cluster <> hf.cluster() FROM hf.epochs WHERE last_commit IS NULL")
+    if await connection.run(moved) == [(True,)]:
+        await connection.run(dialect.place("SELECT hf.begin_epoch()"))
 
 
 async def _applied(connection: PgConnection, dialect: Dialect) -> set[int]:

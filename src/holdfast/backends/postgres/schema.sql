@@ -2,6 +2,33 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_cluster text := "holdfast".cluster();
+    v_epoch bigint;
+    v_commit bigint;
+BEGIN
+    -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
+    -- committed then.
+    LOCK TABLE "holdfast".cell_versions IN SHARE ROW EXCLUSIVE MODE;
+    SELECT e.epoch INTO v_epoch
+    FROM "holdfast".epochs AS e
+    WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_commit := nextval('"holdfast".commit_ids');
+    UPDATE "holdfast".epochs SET last_commit = v_commit WHERE epoch = v_epoch;
+    INSERT INTO "holdfast".epochs (epoch, first_commit, last_commit, cluster)
+    VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
+    -- Ids that this cluster has yet to give out would hold new versions back until then.
+    UPDATE "holdfast".cells SET feed_xid = '0' WHERE feed_xid >= pg_snapshot_xmax(pg_current_snapshot());
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_merge(p_namespace text, p_source text, p_target text, p_op_id uuid, OUT source_id bigint, OUT target_id bigint, OUT source_commit bigint, OUT done boolean) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -58,6 +85,20 @@ CREATE FUNCTION holdfast.branch_id(p_namespace text, p_branch text) RETURNS bigi
 CREATE FUNCTION holdfast.cell_write_applies(p_expected bigint, p_live bigint, p_value text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN (((p_expected = '-1'::integer) OR (p_expected = p_live)) AND ((p_value IS NOT NULL) OR (p_live > 0)));
+
+CREATE FUNCTION holdfast.cluster() RETURNS text
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN format(
+        '%s/%s',
+        (SELECT s.system_identifier FROM pg_control_system() AS s),
+        (SELECT c.timeline_id FROM pg_control_checkpoint() AS c)
+    );
+EXCEPTION
+    WHEN insufficient_privilege THEN RETURN NULL;
+END
+$$;
 
 CREATE FUNCTION holdfast.delete_branch(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
     LANGUAGE plpgsql
@@ -252,6 +293,7 @@ CREATE TABLE holdfast.cell_versions (
     version bigint NOT NULL,
     updated_at bigint NOT NULL,
     op_id uuid NOT NULL,
+    feed_xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     hidden boolean DEFAULT false NOT NULL,
     value text
 );
@@ -505,20 +547,21 @@ LOOP
                     commit_id = nextval('"holdfast".commit_ids'),
                     -- Never back, also when the clock was.
                     updated_at = greatest(c.updated_at, coalesce(p_now, "holdfast".now_us())),
-                    deleted = p_value IS NULL
+                    deleted = p_value IS NULL,
+                    feed_xid = greatest(c.feed_xid, pg_current_xact_id())
                 WHERE c.namespace = p_namespace
                   AND c.branch_id = v_branch
                   AND c.name = p_name
                   AND "holdfast".cell_write_applies(
                       p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
                   )
-                RETURNING c.version, c.commit_id, c.updated_at
+                RETURNING c.version, c.commit_id, c.updated_at, c.feed_xid
             )
             INSERT INTO "holdfast".cell_versions AS v
-                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+                (commit_id, namespace, branch_id, name, version, updated_at, op_id, feed_xid, value)
             SELECT
                 h.commit_id, p_namespace, v_branch, p_name, h.version, h.updated_at, p_op_id,
-                p_value
+                h.feed_xid, p_value
             FROM head AS h
             RETURNING v.version INTO v_version;
             EXIT WHEN FOUND;
@@ -597,7 +640,8 @@ CREATE TABLE holdfast.cells (
     version bigint NOT NULL,
     commit_id bigint NOT NULL,
     updated_at bigint NOT NULL,
-    deleted boolean NOT NULL
+    deleted boolean NOT NULL,
+    feed_xid xid8 DEFAULT '0'::xid8 NOT NULL
 )
 WITH (fillfactor='70');
 
@@ -607,6 +651,13 @@ CREATE SEQUENCE holdfast.commit_ids
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE TABLE holdfast.epochs (
+    epoch bigint NOT NULL,
+    first_commit bigint NOT NULL,
+    last_commit bigint,
+    cluster text
+);
 
 CREATE TABLE holdfast.migrations (
     number integer NOT NULL,
@@ -623,6 +674,9 @@ ALTER TABLE ONLY holdfast.cell_versions
 ALTER TABLE ONLY holdfast.cells
     ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
 
+ALTER TABLE ONLY holdfast.epochs
+    ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
+
 ALTER TABLE ONLY holdfast.merges
     ADD CONSTRAINT merges_pkey PRIMARY KEY (namespace, low_id, high_id, done);
 
@@ -637,6 +691,8 @@ CREATE UNIQUE INDEX branches_by_name ON holdfast.branches USING btree (namespace
 CREATE UNIQUE INDEX branches_by_op ON holdfast.branches USING btree (namespace, op_id);
 
 CREATE INDEX branches_by_parent ON holdfast.branches USING btree (namespace, parent_id, fork_commit);
+
+CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namespace, feed_xid, commit_id);
 
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 

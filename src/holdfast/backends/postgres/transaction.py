@@ -12,6 +12,7 @@ from holdfast.backends.postgres.pool import Lease
 from holdfast.backends.sql.db import Answer, Batch, Db, Item, Row
 from holdfast.backends.sql.inside import enter
 from holdfast.errors import InvalidState, StoreError, Timeout, Unavailable
+from holdfast.runtime import Topic
 
 T = TypeVar("T")
 
@@ -20,7 +21,11 @@ class PostgresScope(Db, Protocol):
     """The store's connections, or one transaction."""
 
     async def read(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """The answers of a batch that only reads."""
 
@@ -36,6 +41,7 @@ class PostgresTransaction:
         self._due = 0.0
         self._limit = 0.0
         self._why = "it was committed or rolled back"
+        self._topics: set[Topic | None] = set()
         db.transactions.add(id(self))
 
     @classmethod
@@ -53,11 +59,16 @@ class PostgresTransaction:
         return self
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """See Db: done at once, durable with the rest."""
         del size
         await self._check()
+        self._topics.add(topic)
         return await self._end_on_error(batch.apply(self._connection, items, repeat=False))
 
     read = write
@@ -87,6 +98,7 @@ class PostgresTransaction:
             await self._end("its commit failed", exc)
             raise
         await self._end("it was committed or rolled back")
+        self.of.exchange.tell(self._topics)
 
     async def rollback(self) -> None:
         """Leave nothing behind."""
@@ -136,13 +148,23 @@ class JoinedTransaction:
         self.of = db
         self._connection = connection
         self._autocommit = autocommit
+        self._topics: set[Topic] = set()
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """See Db."""
         del size
-        return await self._told_truly(batch.apply(self._joined(), items, repeat=False))
+        answers = await self._told_truly(batch.apply(self._joined(), items, repeat=False))
+        if topic is not None and topic not in self._topics and self.of.exchange.may_be_heard:
+            # When it commits only the server will know.
+            self._topics.add(topic)
+            await self._told_truly(self._connection.run(*self.of.exchange.notice(topic)))
+        return answers
 
     read = write
 

@@ -28,7 +28,7 @@ from holdfast.facets.branches import (
     merged_names,
     too_deep,
 )
-from holdfast.facets.cells import no_branch
+from holdfast.facets.cells import LOG, no_branch
 from holdfast.facets.names import next_name, prefix_end
 
 
@@ -86,11 +86,9 @@ class BranchBatches(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """Queries that engines word differently, and how they take names and an operation id."""
+    """A query that engines word differently, and how they take an operation id."""
 
-    get_states: str
     list_merged: str
-    names: Callable[[Sequence[str]], str]
     op_id: Callable[[bytes], bytes | str]
 
 
@@ -195,7 +193,8 @@ class SqlBranches:
     ) -> bool:
         """See BranchesBackend."""
         item = EndMerge(comparison, writes, operation)
-        (done,) = await self._db.write(self._batches.end_merge, [item])
+        topic = (LOG, comparison.namespace)
+        (done,) = await self._db.write(self._batches.end_merge, [item], topic=topic)
         return done
 
     async def _compared(self, namespace: str, source: Lineage, target: Lineage) -> Comparison:
@@ -209,15 +208,11 @@ class SqlBranches:
     async def _states(
         self, namespace: str, names: Sequence[str], lineage: Lineage
     ) -> dict[str, State]:
-        branch_id, upto = lineage[0]
-        params = {
-            "namespace": namespace,
-            "branch_id": branch_id,
-            "upto": upto,
-            "names": self._own.names(names),
+        rows = await self._cells.states(namespace, names, lineage)
+        return {
+            name: State(payload, version, own_commit)
+            for name, payload, version, own_commit, *_ in rows
         }
-        rows = await self._db.fetch(self._own.get_states, params) if names else []
-        return {name: State(*state) for name, *state in rows}
 
     async def _merged(self, namespace: str, target_id: int, operation: Operation) -> MergeResult:
         """What the operation wrote to its target, as far as it is kept."""

@@ -11,15 +11,27 @@ can go.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.backends.sql.db import Batch, Db
+from holdfast.backends.sql.db import Batch, Db, Row
+from holdfast.backends.sql.feed import Feed
 from holdfast.backends.sql.lineage import Lineages
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.facets.branches import EVERYTHING, MAIN_ID, Lineage
-from holdfast.facets.cells import MAIN, CellKey, CellOutcome, CellWrite, StoredCell, no_branch
+from holdfast.facets.cells import (
+    LOG,
+    MAIN,
+    CellKey,
+    CellOutcome,
+    CellWrite,
+    ListedCell,
+    StoredCell,
+    StoredChange,
+    no_branch,
+)
+from holdfast.facets.feed import BEGINNING, Page, Position
 from holdfast.facets.names import next_name, prefix_end
 
 NO_BRANCH = CellOutcome(applied=False, version=-2)
@@ -48,38 +60,50 @@ class CellBatches(NamedTuple):
     trim: Batch[CellPage, Trimmed]
 
 
-class ListNames(NamedTuple):
-    """The queries for names of one branch and whether each is deleted: now, and by some commit."""
+class CellQueries(NamedTuple):
+    """Queries that engines word differently, and how they take a list of names.
 
-    now: str
-    upto: str
+    The first two are for the names of one branch and whether each is deleted: now, and by
+    some commit. For `position` and `changes` see sql/feed.py.
+    """
+
+    names_now: str
+    names_upto: str
+    states: str
+    position: str
+    changes: str
+    spell_names: Callable[[Sequence[str]], str]
 
 
 class SqlCells:
     """Cells on an SQL engine; each engine adds its own `get`, the hottest path there is."""
 
-    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches, listing: ListNames) -> None:
+    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches, own: CellQueries) -> None:
         self._db = db
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
         self._get_on_branch = load(__package__, "branches.sql", dialect)["get_branch_cell"]
-        self._listing = listing
+        self._own = own
+        self._feed = Feed(db, position=own.position, changes=own.changes)
+        self.position = self._feed.position
         self.lineages = Lineages(db, dialect)
 
     def write(
         self, writes: Sequence[CellWrite], size: int
     ) -> Coroutine[Any, Any, Sequence[CellOutcome]]:
         """See CellsBackend."""
-        if writes[0].key[1] == MAIN:
-            return self._db.write(self._batches.write, writes, size)
+        namespace, branch, _ = writes[0].key
+        if branch == MAIN:
+            return self._db.write(self._batches.write, writes, size, (LOG, namespace))
         return self._write_on_branch(writes, size)
 
     async def _write_on_branch(
         self, writes: Sequence[CellWrite], size: int
     ) -> Sequence[CellOutcome]:
-        outcomes = await self._db.write(self._batches.write, writes, size)
+        namespace, branch, _ = writes[0].key
+        outcomes = await self._db.write(self._batches.write, writes, size, (LOG, namespace))
         if NO_BRANCH in outcomes:
-            raise no_branch(writes[0].key[1])
+            raise no_branch(branch)
         return outcomes
 
     async def get_on_branch(self, key: CellKey) -> StoredCell | None:
@@ -228,8 +252,66 @@ class SqlCells:
             "end": end,
             "limit": limit,
         }
-        query = self._listing.now if upto == EVERYTHING else self._listing.upto
+        query = self._own.names_now if upto == EVERYTHING else self._own.names_upto
         return await self._db.fetch(query, params)
+
+    async def page(
+        self,
+        namespace: str,
+        branch: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        since: Position,
+    ) -> tuple[list[ListedCell], str | None]:
+        """See CellsBackend."""
+        lineage = await self.lineages.of(namespace, branch)
+        names, last = await self.names(namespace, branch, prefix=prefix, after=after, limit=limit)
+        rows = await self.states(namespace, names, lineage, since)
+        if branch != MAIN:
+            await self.lineages.check(namespace, branch, lineage)
+        # One that was deleted between the two reads is left out.
+        cells = [ListedCell(row[0], row[1], row[2], *row[4:]) for row in rows if row[1] is not None]
+        return sorted(cells), last
+
+    async def states(
+        self,
+        namespace: str,
+        names: Sequence[str],
+        lineage: Lineage,
+        since: Position = BEGINNING,
+    ) -> list[Row]:
+        """Cells as one sees them who has that lineage; those that never were are left out.
+
+        Columns: name, payload, version, own commit, updated_at, commit id, whether the branch
+        itself wrote it above `since`.
+        """
+        branch_id, upto = lineage[0]
+        params = {
+            "namespace": namespace,
+            "branch_id": branch_id,
+            "upto": upto,
+            "names": self._own.spell_names(names),
+            "since_xid": since.xid,
+            "since_seq": since.seq,
+        }
+        return await self._db.fetch(self._own.states, params) if names else []
+
+    async def changes(
+        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+    ) -> tuple[int, Page[StoredChange]]:
+        """See CellsBackend."""
+        branch_id = (await self.lineages.of(namespace, branch))[0][0]
+        params = {
+            "namespace": namespace,
+            "branch_id": branch_id,
+            "first": prefix,
+            "end": prefix_end(prefix),
+        }
+        page = await self._feed.read(after, limit, params)
+        changes = [StoredChange(position, *change) for position, change in page.changes]
+        return branch_id, page.of(changes)
 
     async def prune(
         self, namespace: str, branch: str, *, after: str | None, limit: int

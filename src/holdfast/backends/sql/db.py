@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import StoreError, Timeout, Unavailable
-from holdfast.runtime import Unit
+from holdfast.runtime import Topic, Unit
 from holdfast.runtime.contract import error_for
 
 Item = TypeVar("Item")
@@ -45,11 +45,16 @@ class Db(Protocol):
     """An engine's connections, as facets see them."""
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """The answers, once they are durable. The items commit together or not at all.
 
-        `size` is what the payloads add up to: a flush takes so much and no more.
+        `size` is what the payloads add up to: a flush takes so much and no more. Who listens
+        to the `topic` hears of the commit.
         """
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:

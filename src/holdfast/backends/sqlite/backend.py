@@ -18,9 +18,10 @@ from holdfast.backends.sqlite.migrate import migrate
 from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress, no_watch
 from holdfast.facets.cells import Retention
-from holdfast.runtime import Runtime
+from holdfast.facets.watch import Listener
+from holdfast.runtime import Runtime, Topic
 from holdfast.url import MEMORY
 
 FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE, Capability.JOIN}
@@ -67,6 +68,7 @@ class SqliteBackend:
         retention = Retention.of(db.config.history)
         self.cells = SqliteCells(db, retention)
         self.branches = SqliteBranches(db, self.cells, retention)
+        self.listen = db.listen
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -121,6 +123,10 @@ class SqliteOpenTransaction:
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
+
+    def listen(self, topic: Topic) -> Listener:
+        """See Facets."""
+        raise no_watch(topic)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""

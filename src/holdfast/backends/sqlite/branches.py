@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from holdfast.backends.sql.branches import (
@@ -47,7 +46,7 @@ class SqliteBranches(SqlBranches):
             begin_merge=BeginMerges(),
             end_merge=EndMerges(TrimCells(retention)),
         )
-        own = Spelling(_OWN["get_states"], _OWN["list_merged"], names=json.dumps, op_id=bytes)
+        own = Spelling(_OWN["list_merged"], op_id=bytes)
         super().__init__(db, SQLITE, cells, batches, own)
 
 

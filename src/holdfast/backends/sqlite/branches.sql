@@ -110,32 +110,3 @@ WHERE op_given
   AND namespace = :namespace
   AND branch_id = :branch_id
 ORDER BY name
-
--- name: get_states
--- Cells as one sees them who stands on a branch at a commit; what never was is left out.
-WITH RECURSIVE walk (name, branch_id, found) AS (
-    SELECT j.value, :branch_id, (
-        SELECT max(v.commit_id)
-        FROM hf.cell_versions AS v
-        WHERE v.namespace = :namespace
-          AND v.branch_id = :branch_id
-          AND v.name = j.value
-          AND v.commit_id <= :upto
-    )
-    FROM json_each(:names) AS j
-    UNION ALL
-    SELECT w.name, b.parent_id, (
-        SELECT max(v.commit_id)
-        FROM hf.cell_versions AS v
-        WHERE v.namespace = :namespace
-          AND v.branch_id = b.parent_id
-          AND v.name = w.name
-          AND v.commit_id <= b.fork_commit
-    )
-    FROM walk AS w
-    JOIN hf.branches AS b ON b.id = w.branch_id
-    WHERE w.found IS NULL
-)
-SELECT w.name, v.value, v.version, CASE WHEN w.branch_id = :branch_id THEN v.commit_id ELSE 0 END
-FROM walk AS w
-JOIN hf.cell_versions AS v ON v.commit_id = w.found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from holdfast.backends.sql.cells import (
     NO_BRANCH,
     CellBatches,
     CellPage,
-    ListNames,
+    CellQueries,
     SqlCells,
     Trimmed,
 )
@@ -49,8 +50,15 @@ class SqliteCells(SqlCells):
     def __init__(self, db: SqliteScope, retention: Retention) -> None:
         trim = TrimCells(retention)
         batches = CellBatches(write=WriteCells(trim), trim=trim)
-        names = _OWN["list_names"]
-        super().__init__(db, SQLITE, batches, ListNames(now=names, upto=names))
+        own = CellQueries(
+            names_now=_OWN["list_names"],
+            names_upto=_OWN["list_names"],
+            states=_OWN["get_states"],
+            position=_OWN["find_position"],
+            changes=_OWN["read_changes"],
+            spell_names=json.dumps,
+        )
+        super().__init__(db, SQLITE, batches, own)
         self._sqlite = db
         self._get = _OWN["get_cell"]
 

@@ -203,3 +203,85 @@ DELETE FROM hf.cell_versions WHERE commit_id = :commit_id
 
 -- name: hide_version
 UPDATE hf.cell_versions SET hidden = 1 WHERE commit_id = :commit_id
+
+-- name: find_position
+SELECT
+    (SELECT max(epoch) FROM hf.epochs),
+    0,
+    max(commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0))
+FROM hf.store_state
+
+-- name: read_changes
+-- Commit ids rise with the commits: there is one writer. Looks at all namespaces, because an
+-- index by namespace would cost every write a page.
+WITH page (looked, seq) AS MATERIALIZED (
+    SELECT count(*), max(commit_id)
+    FROM (
+        SELECT v.commit_id
+        FROM hf.epochs AS e
+        CROSS JOIN hf.cell_versions AS v
+        WHERE e.epoch = :epoch
+          AND v.commit_id > max(:seq, e.first_commit - 1)
+          AND v.commit_id <= coalesce(e.last_commit, 9223372036854775807)
+        ORDER BY v.commit_id
+        LIMIT :limit
+    )
+)
+SELECT
+    e.last_commit IS NOT NULL, p.looked, 0, p.seq, 0,
+    0, v.commit_id, v.name, v.value, v.version, v.updated_at
+FROM hf.epochs AS e
+CROSS JOIN page AS p
+LEFT JOIN hf.cell_versions AS v
+  ON v.commit_id > max(:seq, e.first_commit - 1)
+ AND v.commit_id <= p.seq
+ AND v.namespace = :namespace
+ AND v.branch_id = :branch_id
+ AND v.name >= :first
+ AND v.name < :end
+ AND NOT v.hidden
+WHERE e.epoch = :epoch
+ORDER BY v.commit_id
+
+-- name: get_states
+-- Cells as one sees them who stands on a branch at a commit; what never was is left out.
+WITH RECURSIVE walk (name, branch_id, found) AS (
+    SELECT j.value, :branch_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = :branch_id
+          AND v.name = j.value
+          AND v.commit_id <= :upto
+    )
+    FROM json_each(:names) AS j
+    UNION ALL
+    SELECT w.name, b.parent_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.parent_id
+          AND v.name = w.name
+          AND v.commit_id <= b.fork_commit
+    )
+    FROM walk AS w
+    JOIN hf.branches AS b ON b.id = w.branch_id
+    WHERE w.found IS NULL
+)
+SELECT
+    w.name, v.value, v.version, CASE WHEN w.branch_id = :branch_id THEN v.commit_id ELSE 0 END,
+    v.updated_at, v.commit_id, v.commit_id > :since_seq AND w.branch_id = :branch_id
+FROM walk AS w
+JOIN hf.cell_versions AS v ON v.commit_id = w.found
+
+-- name: written_since
+-- The newest first: who has just begun to listen need not be told of all that ever was.
+SELECT namespace, max(commit_id), sum(count(*)) OVER ()
+FROM (
+    SELECT namespace, commit_id
+    FROM hf.cell_versions
+    WHERE commit_id > :seq
+    ORDER BY commit_id DESC
+    LIMIT :most
+)
+GROUP BY namespace

@@ -25,16 +25,21 @@ from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.readers import OneConnection, Readers
+from holdfast.backends.sqlite.watch import Poller
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreClosed, StoreError, Timeout, Unsupported
-from holdfast.runtime import Hold, Runtime, Unit
+from holdfast.runtime import Hold, Runtime, Topic, Unit
 from holdfast.runtime.blocking import BlockingRuntime, run
+from holdfast.runtime.hub import Hub, Listener
 
 # Between tries for a lock that another process holds: its commit takes about 0.4 ms.
 _FIRST_WAIT = 0.0005
 # Short, because who sleeps long seldom finds the lock free: at 20 ms one of four equal
 # processes did eight times the work of another.
 _LONGEST_WAIT = 0.004
+
+# Of who listens: hints do not get lost here, so it hardly matters.
+_PATIENCE = 5.0
 
 _BEGIN = "BEGIN IMMEDIATE"
 _COMMIT = "COMMIT"
@@ -66,6 +71,10 @@ class SqliteDb:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
         flush = self._flush if self._thread is None else self._flush_on_thread
         self._coalescer = runtime.coalescer(flush)
+        self.hub = Hub(runtime, lambda: _PATIENCE)
+        self._poller: Poller | None = None
+        if not self._exclusive and folder is None:
+            self._poller = Poller(lambda: SqliteConnection(path, config), self.hub)
         self.transactions: set[int] = set()  # the ids of those that are open
         self._finish = runtime.once(self._drain_and_free)
         self._closed = False
@@ -88,13 +97,17 @@ class SqliteDb:
             self._checkpointer.watch(self._writer)
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """See Db."""
         self.check()
         if self.transactions:
             refuse_inside(self)
-        unit = Unit(batch, items, size)
+        unit = Unit(batch, items, size, topic)
         await self._coalescer.submit(unit)
         return unit.result()
 
@@ -115,6 +128,14 @@ class SqliteDb:
             return reader.rows(query, params)
         finally:
             self._readers.give_back(reader)
+
+    def listen(self, topic: Topic) -> Listener:
+        """One who hears of commits about the topic, in this process or another."""
+        self.check()
+        listener = self.hub.listen(topic)
+        if self._poller is not None:
+            self._poller.start()
+        return listener
 
     async def begin(self, patience: float) -> tuple[SqliteConnection, Hold]:
         """The writer, in a write transaction that is the caller's until it releases the hold."""
@@ -160,6 +181,7 @@ class SqliteDb:
             self.runtime.check()
             self._closed = True
             self.check = self._refuse
+            self.hub.tell_all()  # so that who waits finds the store closed
             await self._finish()
 
     def _refuse(self) -> None:
@@ -181,6 +203,8 @@ class SqliteDb:
 
     def _free(self) -> None:
         self.copier.stop()
+        if self._poller is not None:
+            self._poller.stop()
         if self._thread is not None:
             self._thread.shutdown()
         if self._checkpointer is not None:
@@ -230,6 +254,8 @@ class SqliteDb:
                     writer.rollback()
         for unit in units:
             unit.settled = True
+        if self.hub.topics:
+            self.hub.tell(unit.topic for unit in units)
 
     async def _wait_and_begin(self, sleep: Sleep) -> None:
         try:

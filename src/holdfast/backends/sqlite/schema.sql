@@ -46,6 +46,12 @@ SELECT namespace, parent_id, fork_commit FROM holdfast_branches
 UNION ALL
 SELECT namespace, source_id, source_commit FROM holdfast_merges;
 
+CREATE TABLE holdfast_epochs (
+    epoch INTEGER PRIMARY KEY,
+    first_commit INTEGER NOT NULL,
+    last_commit INTEGER  -- NULL: this is the present one
+) STRICT;
+
 CREATE TABLE holdfast_merges (
     namespace TEXT NOT NULL,
     low_id INTEGER NOT NULL,

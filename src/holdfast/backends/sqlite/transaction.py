@@ -17,7 +17,7 @@ from holdfast.backends.sql.inside import enter, refuse_inside
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.errors import InvalidState, StoreError, Timeout
-from holdfast.runtime import Hold
+from holdfast.runtime import Hold, Topic
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ class SqliteTransaction:
         self._due = time.monotonic() + limit
         self._call_off: Callable[[], None] = _nothing
         self._why = "it was committed or rolled back"
+        self._topics: set[Topic | None] = set()
         self._one_at_a_time = threading.Lock()
         db.transactions.add(id(self))
 
@@ -58,11 +59,16 @@ class SqliteTransaction:
         return self
 
     async def write(
-        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int = 0
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
     ) -> Sequence[Answer]:
         """See Db: done at once, durable with the rest."""
         del size
         self._take()
+        self._topics.add(topic)
         try:
             return await batch.apply(self._writer, items, repeat=False)
         except BaseException as exc:
@@ -97,6 +103,7 @@ class SqliteTransaction:
         finally:
             self._end("it was committed or rolled back")
             self._one_at_a_time.release()
+        self.of.hub.tell(self._topics)
 
     async def rollback(self) -> None:
         """Leave nothing behind."""

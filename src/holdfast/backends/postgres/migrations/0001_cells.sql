@@ -9,6 +9,15 @@ INSERT INTO hf.store_state (id, clock_offset_us) VALUES (1, 0);
 
 CREATE SEQUENCE hf.commit_ids;
 
+-- Transaction ids are a cluster's own. Restored into another one, the log goes on in a new epoch:
+-- commit ids up to last_commit are the old cluster's.
+CREATE TABLE hf.epochs (
+    epoch bigint PRIMARY KEY,
+    first_commit bigint NOT NULL,
+    last_commit bigint,  -- NULL: this is the present one
+    cluster text         -- NULL: the server does not tell
+);
+
 -- `main` has no row: it is branch 0 of every namespace.
 CREATE TABLE hf.branches (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -38,10 +47,11 @@ CREATE TABLE hf.cells (
     commit_id bigint NOT NULL,
     updated_at bigint NOT NULL,
     deleted boolean NOT NULL,
+    feed_xid xid8 NOT NULL DEFAULT '0',
     PRIMARY KEY (namespace, branch_id, name)
 ) WITH (fillfactor = 70);
 
--- One index serves history, time travel and the newest version, so a write keeps two, not three.
+-- One index serves history, time travel and the newest version.
 CREATE TABLE hf.cell_versions (
     commit_id bigint NOT NULL,
     namespace text COLLATE "C" NOT NULL,
@@ -50,6 +60,9 @@ CREATE TABLE hf.cell_versions (
     version bigint NOT NULL,
     updated_at bigint NOT NULL,
     op_id uuid NOT NULL,
+    -- The transaction that wrote it, or that of the version before if that is a later one: a
+    -- transaction that began early may write late, and a cell's versions must stay in order.
+    feed_xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     -- Retention has dropped it, but another branch still sees it.
     hidden boolean NOT NULL DEFAULT false,
     value text,
@@ -60,6 +73,55 @@ CREATE TABLE hf.cell_versions (
 -- about to run the first one. Whichever comes second must not take effect.
 CREATE UNIQUE INDEX cell_versions_by_op
 ON hf.cell_versions (op_id, namespace, branch_id, name);
+
+-- The log of changes: readers stop below the oldest transaction that is still open.
+CREATE INDEX cell_versions_by_feed ON hf.cell_versions (namespace, feed_xid, commit_id);
+
+-- Where transaction ids come from: the cluster and its timeline. NULL if we may not know.
+CREATE FUNCTION hf.cluster() RETURNS text
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    RETURN format(
+        '%s/%s',
+        (SELECT s.system_identifier FROM pg_control_system() AS s),
+        (SELECT c.timeline_id FROM pg_control_checkpoint() AS c)
+    );
+EXCEPTION
+    WHEN insufficient_privilege THEN RETURN NULL;
+END
+$$;
+
+INSERT INTO hf.epochs (epoch, first_commit, last_commit, cluster)
+VALUES (1, 0, NULL, hf.cluster());
+
+-- Begins a new epoch if this is not the cluster of the last one; False if it is.
+CREATE FUNCTION hf.begin_epoch() RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_cluster text := hf.cluster();
+    v_epoch bigint;
+    v_commit bigint;
+BEGIN
+    -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
+    -- committed then.
+    LOCK TABLE hf.cell_versions IN SHARE ROW EXCLUSIVE MODE;
+    SELECT e.epoch INTO v_epoch
+    FROM hf.epochs AS e
+    WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_commit := nextval('hf.commit_ids');
+    UPDATE hf.epochs SET last_commit = v_commit WHERE epoch = v_epoch;
+    INSERT INTO hf.epochs (epoch, first_commit, last_commit, cluster)
+    VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
+    -- Ids that this cluster has yet to give out would hold new versions back until then.
+    UPDATE hf.cells SET feed_xid = '0' WHERE feed_xid >= pg_snapshot_xmax(pg_current_snapshot());
+    RETURN true;
+END
+$$;
 
 -- The store's clock. Not now(): that stands still inside a transaction.
 CREATE FUNCTION hf.now_us() RETURNS bigint
@@ -201,20 +263,21 @@ BEGIN
                     commit_id = nextval('hf.commit_ids'),
                     -- Never back, also when the clock was.
                     updated_at = greatest(c.updated_at, coalesce(p_now, hf.now_us())),
-                    deleted = p_value IS NULL
+                    deleted = p_value IS NULL,
+                    feed_xid = greatest(c.feed_xid, pg_current_xact_id())
                 WHERE c.namespace = p_namespace
                   AND c.branch_id = v_branch
                   AND c.name = p_name
                   AND hf.cell_write_applies(
                       p_expected, CASE WHEN c.deleted THEN 0 ELSE c.version END, p_value
                   )
-                RETURNING c.version, c.commit_id, c.updated_at
+                RETURNING c.version, c.commit_id, c.updated_at, c.feed_xid
             )
             INSERT INTO hf.cell_versions AS v
-                (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
+                (commit_id, namespace, branch_id, name, version, updated_at, op_id, feed_xid, value)
             SELECT
                 h.commit_id, p_namespace, v_branch, p_name, h.version, h.updated_at, p_op_id,
-                p_value
+                h.feed_xid, p_value
             FROM head AS h
             RETURNING v.version INTO v_version;
             EXIT WHEN FOUND;

@@ -9,6 +9,16 @@ CREATE TABLE holdfast_store_state (
 
 INSERT INTO holdfast_store_state (id, clock_offset_us, commit_floor) VALUES (1, 0, 0);
 
+-- Commit ids up to last_commit were given out before this became a copy of its own (a backup):
+-- whoever followed the original beyond that has seen what never was here.
+CREATE TABLE holdfast_epochs (
+    epoch INTEGER PRIMARY KEY,
+    first_commit INTEGER NOT NULL,
+    last_commit INTEGER  -- NULL: this is the present one
+) STRICT;
+
+INSERT INTO holdfast_epochs (epoch, first_commit, last_commit) VALUES (1, 0, NULL);
+
 -- `main` has no row: it is branch 0 of every namespace.
 CREATE TABLE holdfast_branches (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,0 +1,88 @@
+"""A watch: what is there, then every change as it comes.
+
+    async with store.cells.watch("config/") as watch:
+        async for change in watch:
+            print(change.name, change.cell)
+
+Changes are read from a durable log, so a slow reader holds nobody up and loses nothing.
+Keep `watch.cursor` with what you made of the changes: a later watch goes on from there.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from holdfast.clock import MICROSECONDS, Duration, duration_us
+from holdfast.errors import InvalidArgument
+from holdfast.facets.cells import LOG, CellChange
+from holdfast.facets.cells_watch import Written
+from holdfast.facets.feed import to_cursor
+from holdfast.facets.watch import CAUGHT_UP, CaughtUp, Seen, Watching
+
+
+class AsyncWatch:
+    """The changes of some cells, to iterate over; made by `cells.watch`. For one reader."""
+
+    def __init__(self, watching: Watching[Written], *, marker: bool) -> None:
+        self._watching = watching
+        self._marker = marker
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was there at the beginning has been told."""
+        return self._watching.caught_up
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on after the last change; None as long as that is only from the start."""
+        position = self._watching.position
+        return None if position is None else to_cursor(LOG, position)
+
+    async def next(
+        self,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - cancelling works as well
+    ) -> CellChange | CaughtUp | None:
+        """The next change, or the marker; None when none came within so many seconds.
+
+        Unlike iteration it always tells of the marker, `holdfast.CAUGHT_UP`.
+        """
+        seconds = None
+        if timeout is not None:
+            seconds = duration_us(timeout, name="timeout") / MICROSECONDS
+            if seconds < 0:
+                raise InvalidArgument(f"timeout: must not be below 0, found {timeout!r}")
+        found = await self._watching.next(seconds)
+        return self._told(found) if isinstance(found, Seen) else found
+
+    def close(self) -> None:
+        """End it, also for who waits for the next change, on whatever thread."""
+        self._watching.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CellChange | CaughtUp:
+        while True:
+            found = await self._watching.next()
+            if isinstance(found, Seen):
+                return self._told(found)
+            if found is None and self._watching.closed:
+                raise StopAsyncIteration
+            if found is CAUGHT_UP and self._marker:
+                return CAUGHT_UP
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _told(self, seen: Seen[Written]) -> CellChange:
+        replay = not self._watching.caught_up
+        return CellChange(seen.key, seen.change, replay, self.cursor)

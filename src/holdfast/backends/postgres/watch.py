@@ -1,0 +1,224 @@
+"""Wake-ups between processes: LISTEN and NOTIFY on a connection of their own.
+
+A NOTIFY inside a writing transaction takes a lock of the whole database at its
+commit; 32 writers fell to a third. So commits are told of afterwards, from one
+side connection, as many as have come together by then, and only while somebody
+listens. Who listens holds a shared advisory lock: a writer that can have it
+exclusively knows that nobody does.
+
+All of it is hints. Where it fails, or cannot be (a pooler in transaction mode),
+listeners look again after `poll_interval`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import psycopg
+
+from holdfast.errors import StoreError
+from holdfast.runtime import Runtime, Topic
+from holdfast.runtime.hub import Hub, Listener
+
+_log = logging.getLogger("holdfast.postgres")
+
+_FIRST_CONNECT = 0.5  # seconds after the first commit: who is gone by then needs no connection
+_LOOK = 1.0  # seconds between looks for listeners elsewhere
+_SETTLED = 3.0  # seconds after which every writer must have found a new listener
+_EAGER = 0.02  # how often a new listener looks by itself until then
+_LONG = 5.0
+_FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
+
+Connection = psycopg.Connection[Any]
+
+
+class Exchange:
+    """Tells other processes of commits, and hears of theirs; one thread, made when needed."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        runtime: Runtime,
+        schema: str,
+        *,
+        can_listen: bool,
+        poll_interval: float,
+    ) -> None:
+        self._connect = connect
+        self._channel = f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
+        self._lock = f"hashtextextended('holdfast watch {schema}', 0)"
+        self._can_listen = can_listen
+        self._poll_interval = poll_interval
+        self.hub = Hub(runtime, self._patience)
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._sleeper, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self._outgoing: SimpleQueue[Topic] = SimpleQueue()
+        self._committed = False  # since the last look
+        self._listening_since: float | None = None
+        self._stopped = False
+        self.heard_elsewhere = False
+
+    def listen(self, topic: Topic) -> Listener:
+        """One who hears of commits about the topic, in whichever process."""
+        listener = self.hub.listen(topic)
+        self._start()
+        self._wake()
+        return listener
+
+    def tell(self, topics: Iterable[Topic | None]) -> None:
+        """These were written about, and the commit is done."""
+        told = {topic for topic in topics if topic is not None}
+        if not told:
+            return
+        if self.hub.topics:
+            self.hub.tell(told)
+        if self._thread is None:
+            self._start()
+        self._committed = True
+        if self.heard_elsewhere:
+            for topic in told:
+                self._outgoing.put(topic)
+            self._wake()
+
+    @property
+    def may_be_heard(self) -> bool:
+        """False when nobody listens, in this process or another, as far as we know."""
+        return self.heard_elsewhere or bool(self.hub.topics) or self._thread is None
+
+    def notice(self, topic: Topic) -> tuple[str, tuple[str, str]]:
+        """The statement by which a transaction that is not ours tells of its own commit."""
+        return "SELECT pg_notify(%s, %s)", (self._channel, _to_payload(topic))
+
+    def stop(self) -> None:
+        """End the thread; one that waits for a dead server is left to its time-out."""
+        self._stopped = True
+        self._wake()
+        thread = self._thread
+        if thread is None:
+            self._close_sockets()
+        elif thread is not threading.current_thread():
+            thread.join(timeout=_LOOK)
+
+    def _patience(self) -> float:
+        since = self._listening_since
+        if since is None:
+            return self._poll_interval
+        return _LONG if time.monotonic() - since > _SETTLED else min(_EAGER, self._poll_interval)
+
+    def _start(self) -> None:
+        with self._guard:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(
+                    target=self._run, name="holdfast watch", daemon=True
+                )
+                self._thread.start()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
+            self._waker.send(b"!")
+
+    def _run(self) -> None:
+        retry = _FIRST_RETRY
+        if not self.hub.listening:
+            self._sleep(_FIRST_CONNECT)
+        while not self._stopped:
+            try:
+                with contextlib.closing(self._connect()) as connection:
+                    retry = _FIRST_RETRY
+                    self._serve(connection)
+            except (psycopg.Error, StoreError, OSError) as exc:
+                _log.debug("wake-ups from other processes are late: %s", exc)
+            self._listening_since = None
+            if not self._stopped:
+                self.hub.tell_all()
+                self._sleep(retry)
+                retry = min(2 * retry, _LONGEST_RETRY)
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        self._sleeper.close()
+        self._waker.close()
+
+    def _serve(self, connection: Connection) -> None:
+        own_pid = connection.info.backend_pid
+
+        def heard(notify: psycopg.Notify) -> None:
+            if notify.pid != own_pid:
+                self.hub.tell([_from_payload(notify.payload)])
+
+        connection.add_notify_handler(heard)
+        next_look = 0.0
+        while not self._stopped:
+            self._listen_if_wanted(connection)
+            if self._committed and time.monotonic() >= next_look:
+                self._committed = False
+                self._look(connection)
+                next_look = time.monotonic() + _LOOK
+            self._send(connection)
+            self._sleep(_LOOK, connection)
+            _receive(connection, heard)
+
+    def _listen_if_wanted(self, connection: Connection) -> None:
+        wanted = self._can_listen and self.hub.listening
+        if wanted and self._listening_since is None:
+            connection.execute(f"LISTEN {self._channel}")
+            connection.execute(f"SELECT pg_advisory_lock_shared({self._lock})")
+            self._listening_since = time.monotonic()
+            self.hub.tell_all()  # of what may have come before
+        elif not wanted and self._listening_since is not None:
+            self._listening_since = None
+            connection.execute(f"SELECT pg_advisory_unlock_shared({self._lock})")
+            connection.execute(f"UNLISTEN {self._channel}")
+
+    def _look(self, connection: Connection) -> None:
+        row = connection.execute(f"SELECT pg_try_advisory_xact_lock({self._lock})").fetchone()
+        self.heard_elsewhere = row is not None and not row[0]
+
+    def _send(self, connection: Connection) -> None:
+        topics: set[Topic] = set()
+        with contextlib.suppress(Empty):
+            while True:
+                topics.add(self._outgoing.get_nowait())
+        if topics:
+            # Nobody waits for this to be on disk.
+            with connection.transaction():
+                connection.execute("SET LOCAL synchronous_commit = off")
+                connection.execute(
+                    "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload",
+                    (self._channel, [_to_payload(topic) for topic in topics]),
+                )
+
+    def _sleep(self, seconds: float, connection: Connection | None = None) -> None:
+        """Until there is something to do, or for so long."""
+        sources: list[Any] = [self._sleeper]
+        if connection is not None:
+            sources.append(connection.pgconn.socket)
+        ready, _, _ = select.select(sources, [], [], seconds)
+        if self._sleeper in ready:
+            self._sleeper.recv(4096)
+
+
+def _receive(connection: Connection, heard: Callable[[psycopg.Notify], None]) -> None:
+    connection.pgconn.consume_input()
+    while (found := connection.pgconn.notifies()) is not None:
+        heard(psycopg.Notify(found.relname.decode(), found.extra.decode(), found.be_pid))
+
+
+def _to_payload(topic: Topic) -> str:
+    return "\n".join(topic)
+
+
+def _from_payload(payload: str) -> Topic:
+    log, _, namespace = payload.partition("\n")
+    return log, namespace

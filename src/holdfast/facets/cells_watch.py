@@ -1,0 +1,66 @@
+"""Cells as something to watch: see facets/watch.py."""
+
+from __future__ import annotations
+
+from holdfast import codec
+from holdfast.facets.cells import Cell, CellsBackend, StoredChange, no_branch
+from holdfast.facets.feed import Page, Position
+from holdfast.facets.watch import Present, Seen
+
+_PAGE = 500
+
+Written = Cell | None
+"""A cell as it was written, None when it was deleted."""
+
+
+class CellSource:
+    """The cells of a branch whose names start with a prefix. See Source."""
+
+    def __init__(self, cells: CellsBackend, namespace: str, branch: str, prefix: str) -> None:
+        self._cells = cells
+        self._namespace = namespace
+        self._branch = branch
+        self._prefix = prefix
+        self._branch_id: int | None = None
+
+    async def position(self) -> Position:
+        """See Source."""
+        return await self._cells.position()
+
+    async def present(self, after: str | None, since: Position) -> Present[Written]:
+        """See Source."""
+        cells, last = await self._cells.page(
+            self._namespace,
+            self._branch,
+            prefix=self._prefix,
+            after=after,
+            limit=_PAGE,
+            since=since,
+        )
+        items: list[Seen[Written]] = []
+        recent: dict[str, int] = {}
+        for cell in cells:
+            name, payload, version, updated_at, commit_id, changed = cell
+            written = Cell(codec.decode(payload), version, updated_at, commit_id)
+            items.append(Seen(name, commit_id, None, written))
+            if changed:
+                recent[name] = commit_id
+        return Present(items, recent, last)
+
+    async def changes(self, after: Position) -> Page[Seen[Written]]:
+        """See Source."""
+        branch_id, page = await self._cells.changes(
+            self._namespace, self._branch, prefix=self._prefix, after=after, limit=_PAGE
+        )
+        if self._branch_id not in (None, branch_id):
+            raise no_branch(self._branch)  # another one has its name now
+        self._branch_id = branch_id
+        return page.of([_seen(change) for change in page.changes])
+
+
+def _seen(change: StoredChange) -> Seen[Written]:
+    position, name, payload, version, updated_at = change
+    cell = None
+    if payload is not None:
+        cell = Cell(codec.decode(payload), version, updated_at, position.seq)
+    return Seen(name, position.seq, position, cell)
