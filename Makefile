@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear machine clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear machine feed clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ linear: $(READY)  ## 200 histories of 10,000 operations on each engine
 
 machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 	HOLDFAST_EXAMPLES=20000 $(BIN)/python -m pytest tests/machine -s
+
+feed: $(READY)  ## a million changes followed on each engine
+	HOLDFAST_CHANGES=1000000 $(BIN)/python -m pytest tests/feed/test_feed.py -s
 
 clean:  ## remove the environment and what tests left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

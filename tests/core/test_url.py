@@ -124,6 +124,7 @@ GIVEN = {
     "connect_timeout": "2.5",
     "statement_timeout": "3.5",
     "lock_timeout": "4.5",
+    "poll_interval": "0.5",
 }
 BASES = {"sqlite": "sqlite:///app.db", "postgres": "postgresql://h/app"}
 
@@ -146,6 +147,7 @@ def test_every_setting_can_be_in_the_url_of_its_engine(engine: str, other: str) 
         ("sqlite", "connect_timeout"),
         ("sqlite", "statement_timeout"),
         ("sqlite", "lock_timeout"),
+        ("sqlite", "poll_interval"),
         ("postgres", "commit"),
         ("postgres", "busy_timeout"),
         ("postgres", "checkpoint_pages"),

@@ -26,7 +26,7 @@ TRACED = {
 }
 LIMITER = ("_ThreadLimiter.", "_ThreadPlace.")
 # A lost place shows as a Timeout after this; nobody else uses these stores.
-ONE_PLACE = StoreConfig(pool_size=1, connect_timeout=2)
+ONE_PLACE = StoreConfig(pool_size=1, connect_timeout=10)
 
 
 class Interrupted(KeyboardInterrupt):

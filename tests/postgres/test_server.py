@@ -289,9 +289,15 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
         "upto": 2**60,
         "everything": 2**60,
         "op_id": "0" * 32,
+        "since_xid": 1,
+        "since_seq": 1,
+        "epoch": 1,
+        "xid": 1,
+        "seq": 1,
     }
     reads = ["get_cells", "get_cell_at", "list_versions", "list_names", "list_names_upto"]
     reads += ["list_level_versions", "get_branch_cell", "get_states", "list_merged"]
+    reads += ["read_changes"]
     for name in reads:
         with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
             raw.execute("SET plan_cache_mode = force_generic_plan")

@@ -76,6 +76,10 @@ class PostgresServer:
             raise ServerError(f"PostgreSQL {self.version} is stopped: it has no folder")
         return self._folder
 
+    def program(self, name: str) -> str:
+        """The path of a program that came with the server, such as pg_dump."""
+        return str(self._bin / name)
+
     def url(self, database: str = "postgres") -> str:
         """The URL of a database on this server, for its superuser."""
         return f"postgresql://postgres@{_ADDRESS}:{self.port}/{database}"

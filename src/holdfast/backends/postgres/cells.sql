@@ -128,7 +128,11 @@ SELECT
     NOT e.closed AND EXISTS (
         SELECT 1
         FROM hf.cell_versions AS v
-        WHERE v.namespace = :namespace AND v.feed_xid >= e.bound
+        WHERE v.namespace = :namespace
+          AND v.feed_xid >= e.bound
+          -- Above are only those of another cluster, and they may be many.
+          AND v.feed_xid < pg_snapshot_xmax(pg_current_snapshot())
+          AND v.commit_id >= e.first_commit
     ),
     p.feed_xid::text::bigint, p.commit_id, p.name, p.value, p.version, p.updated_at
 FROM epoch AS e

@@ -22,6 +22,24 @@ from holdfast.backends.sqlite.readers import OneConnection, Readers
 from holdfast.errors import Conflict, StoreClosed
 from holdfast.facets.backend import Progress
 
+# A store that goes on from the copy has another future than this one. Who follows this one's
+# changes by cursor, and then the copy's, must not skip what only the copy has.
+_NEW_EPOCH = """
+    BEGIN IMMEDIATE;
+    UPDATE holdfast_epochs
+    SET last_commit = (
+        SELECT max(
+            s.commit_floor, coalesce((SELECT max(v.commit_id) FROM holdfast_cell_versions AS v), 0)
+        )
+        FROM holdfast_store_state AS s
+    )
+    WHERE last_commit IS NULL;
+    INSERT INTO holdfast_epochs (epoch, first_commit)
+    SELECT max(epoch) + 1, max(last_commit) + 1
+    FROM holdfast_epochs;
+    COMMIT;
+"""
+
 
 class Copier:
     """Makes the backups of one store, one at a time, and ends the one under way on `stop`."""
@@ -86,6 +104,8 @@ class Copier:
                     left, total = work.remaining, work.page_count
                 if progress is not None:
                     progress(total - left, total)
+            self._end(work)
+            copy.execute(_NEW_EPOCH)
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
 
