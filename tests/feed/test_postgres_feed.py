@@ -1,6 +1,7 @@
 """The feed and its wake-ups on PostgreSQL: open transactions, restored dumps, lost connections."""
 
 import asyncio
+import gc
 import subprocess
 import time
 from collections.abc import Callable
@@ -223,6 +224,7 @@ def test_watches_leave_no_connection_and_no_thread_behind(url: str) -> None:
         forgotten = holdfast.open(url)
         caught_up(forgotten.cells.watch())
         del forgotten
+        gc.collect()
         wait_until("all connections are closed", lambda: others() == 0)
 
 

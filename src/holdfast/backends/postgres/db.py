@@ -107,7 +107,7 @@ class PostgresDb:
 
     def __del__(self) -> None:
         if self.runtime.at_home:
-            self.exchange.stop()
+            self.exchange.end()
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         async with await self._pool.take() as connection:

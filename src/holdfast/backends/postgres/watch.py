@@ -100,15 +100,18 @@ class Exchange:
         """The statement by which a transaction that is not ours tells of its own commit."""
         return "SELECT pg_notify(%s, %s)", (self._channel, _to_payload(topic))
 
-    def stop(self) -> None:
-        """End the thread; one that waits for a dead server is left to its time-out."""
+    def end(self) -> None:
+        """Let the thread end, without waiting for it."""
         self._stopped = True
         self._wake()
-        thread = self._thread
-        if thread is None:
+        if self._thread is None:
             self._close_sockets()
-        elif thread is not threading.current_thread():
-            thread.join(timeout=_LOOK)
+
+    def stop(self) -> None:
+        """End the thread; one that waits for a dead server is left to its time-out."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join(timeout=_LOOK)
 
     def _patience(self) -> float:
         since = self._listening_since
