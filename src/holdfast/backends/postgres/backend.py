@@ -9,9 +9,9 @@ from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import (
     AsyncConnection,
     BlockingConnection,
-    Connector,
     PgConnection,
 )
+from holdfast.backends.postgres.connector import Connector
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
