@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear machine feed clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear machine feed pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -61,6 +61,10 @@ machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 
 feed: $(READY)  ## a million changes followed on each engine
 	HOLDFAST_CHANGES=1000000 $(BIN)/python -m pytest tests/feed/test_feed.py -s
+
+pgbouncer: $(READY)  ## the conformance suite and faults through a PgBouncer; needs the program
+	HOLDFAST_NEED_PGBOUNCER=1 $(BIN)/python -m pytest -n 2 --dist loadscope \
+		tests/conformance/test_pgbouncer.py tests/faults/test_pgbouncer.py
 
 clean:  ## remove the environment and what tests left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,7 +11,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cells, postgres, report
+from bench import cells, postgres, report, watch
 from bench.harness import Harness, Settings
 from bench.preload import NoShim, Shim, build
 from bench.results import Outcome
@@ -25,8 +25,12 @@ def main() -> int:
     """Do what the command line says; 1 if a contender failed, 2 if the call was wrong."""
     options = _parser().parse_args()
     if options.benchmark is None:
-        print(f"{cells.TITLE}\n    python -m bench cells\nOptions: python -m bench cells --help")
+        for name, title in (("cells", cells.TITLE), ("watch", watch.TITLE)):
+            print(f"{title}\n    python -m bench {name}")
+        print("Options: python -m bench cells --help")
         return 0
+    if options.benchmark == "watch":
+        return _watch(options)
     scenarios = _chosen(options)
     if options.list:
         for scenario in scenarios:
@@ -55,7 +59,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--fixed-sync", type=int, metavar="US", help="give every sync this length (needs cc)")
     add("--no-shim", action="store_true", help="do as if there were no C compiler")
     add("--dir", type=Path, metavar="FOLDER", help="where the SQLite databases are made")
+    command = commands.add_parser("watch", help=watch.TITLE, description=watch.TITLE)
+    add = command.add_argument
+    add("--engine", action="append", choices=["sqlite", "postgres"], help="default: both")
+    add("--changes", type=int, default=200, metavar="N", help="how many to watch each way (200)")
+    add("--json", type=Path, metavar="FILE", help="also write every figure there")
     return parser
+
+
+def _watch(options: argparse.Namespace) -> int:
+    out = report.console()
+    figures = watch.run(options.engine, max(2, options.changes), out.print)
+    out.print("  ".join(f"{name}={value}" for name, value in report.machine().items()))
+    out.print(watch.table(figures))
+    if options.json:
+        found = {"run": report.machine(), "ways": [one.as_json() for one in figures]}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0
 
 
 def _chosen(options: argparse.Namespace) -> list[Scenario]:

@@ -10,17 +10,21 @@ import contextlib
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Final
+from typing import Final
 
+from rich.progress import Progress
 from rich.table import Table
 
 import holdfast
+from holdfast.sync.watch import Watch
+from holdfast.testing.bouncer import PgBouncer, find_pgbouncer
 from holdfast.testing.servers import PostgresServer
 
 TITLE: Final = "watch: how long a change takes to its watcher"
@@ -29,6 +33,9 @@ _SPACING: Final = (0.005, 0.03)
 _WARM_UP: Final = 4.5  # seconds: writers have found the listener by then, and it trusts them
 _FIRST_SETTLE: Final = 0.05
 
+Times = list[tuple[float, float]]
+"""Milliseconds until a change was told, and of the write before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -36,9 +43,10 @@ class Way:
 
     engine: str
     name: str
-    watch: Callable[[str, int], "list[tuple[float, float]]"]
-    options: str = ""
+    watch: "Callable[[str, int], Times]"
     goal_ms: float | None = None
+    pooled: bool = False  # through PgBouncer
+    listens: bool = False  # at the server itself, by listen_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +81,21 @@ def ways() -> list[Way]:
         Way("postgres", "a thread of the process", _from_thread, goal_ms=2),
         Way("postgres", "a task of the loop", _from_task, goal_ms=2),
         Way("postgres", "another process", _from_process, goal_ms=10),
-        Way("postgres", "another process, polling", _from_process, "?listen=false"),
+        Way("postgres", "another process, PgBouncer, polling", _from_process, pooled=True),
+        Way(
+            "postgres",
+            "another process, PgBouncer, listen_url",
+            _from_process,
+            goal_ms=10,
+            pooled=True,
+            listens=True,
+        ),
     ]
 
 
 def measure(way: Way, url: str, changes: int) -> Figures:
     """Watch so many changes."""
-    times = way.watch(f"{url}{way.options}", changes)
+    times = way.watch(url, changes)
     told = [told for told, _ in times]
     return Figures(
         way,
@@ -111,23 +127,45 @@ def table(figures: list[Figures]) -> Table:
 
 
 @contextlib.contextmanager
-def databases(folder: Path, engines: set[str]) -> Iterator[Callable[[str], str]]:
-    """Makes fresh databases of either engine."""
+def databases(folder: Path, chosen: list[Way]) -> Iterator[Callable[[Way], str]]:
+    """Makes fresh databases, and starts what is needed for that."""
     with contextlib.ExitStack() as stack:
-        server = None
-        if "postgres" in engines:
+        server = bouncer = None
+        if any(way.engine == "postgres" for way in chosen):
             server = stack.enter_context(PostgresServer("18"))
+            if any(way.pooled for way in chosen):
+                bouncer = stack.enter_context(PgBouncer(server.port))
         numbers = iter(range(1000))
 
-        def fresh(engine: str) -> str:
-            if engine == "postgres" and server is not None:
-                return server.create_database()
-            return f"sqlite:///{folder}/watch{next(numbers)}.db"
+        def fresh(way: Way) -> str:
+            if server is None or way.engine == "sqlite":
+                return f"sqlite:///{folder}/watch{next(numbers)}.db"
+            url = server.create_database()
+            if bouncer is None or not way.pooled:
+                return url
+            return bouncer.through(url) + (f"?listen_url={url}" if way.listens else "")
 
         yield fresh
 
 
-def _from_thread(url: str, changes: int) -> list[tuple[float, float]]:
+def run(engines: list[str] | None, changes: int, tell: Callable[[str], None]) -> list[Figures]:
+    """Measure every way there is on this machine."""
+    chosen = [way for way in ways() if not engines or way.engine in engines]
+    if find_pgbouncer() is None:
+        chosen = [way for way in chosen if not way.pooled]
+        tell("no pgbouncer on this machine: not measured through it")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        databases(Path(folder), chosen) as fresh,
+        Progress(transient=True) as progress,
+    ):
+        figures = []
+        for way in progress.track(chosen, description="watching"):
+            figures.append(measure(way, fresh(way), changes))
+        return figures
+
+
+def _from_thread(url: str, changes: int) -> Times:
     with holdfast.open(url) as store:
         watch = store.cells.watch(_CELL)
         watch.next()
@@ -138,7 +176,7 @@ def _from_thread(url: str, changes: int) -> list[tuple[float, float]]:
     return times
 
 
-def _from_process(url: str, changes: int) -> list[tuple[float, float]]:
+def _from_process(url: str, changes: int) -> Times:
     with holdfast.open(url) as store:
         watch = store.cells.watch(_CELL)
         watch.next()
@@ -149,8 +187,8 @@ def _from_process(url: str, changes: int) -> list[tuple[float, float]]:
     return times
 
 
-def _from_task(url: str, changes: int) -> list[tuple[float, float]]:
-    async def main() -> list[tuple[float, float]]:
+def _from_task(url: str, changes: int) -> Times:
+    async def main() -> Times:
         async with holdfast.open_async(url) as store:
             watch = store.cells.watch(_CELL)
             await watch.next()
@@ -184,11 +222,13 @@ def _write(store: holdfast.Store, changes: int, settle: float) -> None:
         took = time.monotonic() - began
 
 
-def _told(watch: Any, changes: int) -> list[tuple[float, float]]:
+def _told(watch: Watch, changes: int) -> Times:
     return [_took(watch.next()) for _ in range(changes)]
 
 
-def _took(change: Any) -> tuple[float, float]:
+def _took(change: object) -> tuple[float, float]:
+    if not isinstance(change, holdfast.CellChange) or change.cell is None:
+        raise TypeError(f"wanted a change, got {change!r}")
     began, before = change.cell.value
     return (time.monotonic() - began) * 1000, before * 1000
 

@@ -31,6 +31,7 @@ ENGINE_SETTINGS = {
             "statement_timeout",
             "lock_timeout",
             "poll_interval",
+            "listen_url",
         }
     ),
 }
@@ -40,6 +41,7 @@ MIB = 1024 * 1024
 _MOST_BITS = 64
 _MOST_PAGES = 2**31 - 1  # SQLite's own integers
 _MOST_CONNECTIONS = 10_000
+_POSTGRES_URL = re.compile(r"(?i:postgres(ql)?)://[^\x00-\x20\x7f\ud800-\udfff]+")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -71,6 +73,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout: Duration = 30.0
     lock_timeout: Duration = 5.0
     poll_interval: Duration = 0.25  # of a watch that cannot be woken by other processes
+    listen_url: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what can never work, before anything is opened."""
@@ -93,6 +96,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             _timeout(name, getattr(self, name))
         if self.vfs is not None:
             _vfs(self.vfs)
+        if self.listen_url is not None:
+            _postgres_url("listen_url", self.listen_url)
         if isinstance(self.history, timedelta):
             _positive("history", duration_us(self.history, name="history"))
         elif self.history != "all":
@@ -103,6 +108,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.commit == "thread" and self.locking == "exclusive":
             raise InvalidArgument("commit=thread needs locking=normal: exclusive is one connection")
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, without the password that `listen_url` may hold."""
+        changed = [
+            f"{name}={'…' if name == 'listen_url' else repr(getattr(self, name))}"
+            for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+            if getattr(self, name) != default
+        ]
+        return f"StoreConfig({', '.join(changed)})"
 
 
 def seconds(duration: Duration) -> float:
@@ -131,6 +145,14 @@ def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
 def _vfs(name: object) -> None:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InvalidArgument(f"vfs: wanted the name of a VFS, found {_shown(name)}")
+
+
+def _postgres_url(name: str, url: object) -> None:
+    # Not shown: it may hold a password.
+    if not isinstance(url, str):
+        raise InvalidArgument(f"{name}: wanted a URL, found {type(url).__name__}")
+    if not _POSTGRES_URL.fullmatch(url):
+        raise InvalidArgument(f"{name}: wanted a URL like postgresql://user@host/database")
 
 
 def _timeout(name: str, value: Duration) -> None:

@@ -34,6 +34,19 @@ def test_config_is_a_store_config(config: StoreConfig) -> None:
             call("sqlite://:memory:", config=config)
 
 
+def test_config_shows_what_differs_from_the_defaults() -> None:
+    assert repr(StoreConfig()) == "StoreConfig()"
+    assert repr(StoreConfig(pool_size=3, history=1)) == "StoreConfig(history=1, pool_size=3)"
+
+
+def test_config_shows_no_password() -> None:
+    config = StoreConfig(listen_url="postgresql://user:secret@host/database")
+    assert repr(config) == "StoreConfig(listen_url=…)"
+    with pytest.raises(InvalidArgument, match="listen_url") as caught:
+        StoreConfig(listen_url="postgresql://user:secret @host/database")
+    assert "secret" not in str(caught.value)
+
+
 def test_settings_are_given_by_name() -> None:
     with pytest.raises(TypeError):
         StoreConfig("cache")  # type: ignore[call-arg]
@@ -53,6 +66,8 @@ def test_changed_copy_is_checked_too() -> None:
         {"busy_timeout": 1},
         {"lock_timeout": 0.001},
         {"schema": "_a9"},
+        {"listen_url": "postgresql://user@host/database?sslmode=require"},
+        {"listen_url": "postgres:///database"},
         {"schema": "x" * 63},
         {"commit": "thread", "locking": "normal"},
         {"commit": "inline", "locking": "exclusive"},
@@ -113,6 +128,11 @@ def test_timeouts_are_finite_and_above_zero(name: str, value: object) -> None:
         ({"vfs": ""}, "vfs: wanted the name"),
         ({"vfs": "a\0b"}, "vfs: wanted the name"),
         ({"vfs": "\ud800"}, "vfs: wanted the name"),
+        ({"listen_url": 7}, "listen_url: wanted a URL, found int"),
+        ({"listen_url": ""}, "listen_url: wanted a URL like postgresql://"),
+        ({"listen_url": "sqlite:///app.db"}, "listen_url: wanted a URL like postgresql://"),
+        ({"listen_url": "host=db dbname=app"}, "listen_url: wanted a URL like postgresql://"),
+        ({"listen_url": "postgresql://h/d\n"}, "listen_url: wanted a URL like postgresql://"),
         ({"pool_size": 10_001}, "pool_size: at most 10000"),
         ({"checkpoint_pages": 2**31}, "checkpoint_pages: at most 2147483647"),
         ({"payload_max_bytes": 2**63}, "payload_max_bytes: at most"),

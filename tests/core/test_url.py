@@ -102,6 +102,10 @@ def test_options_of_the_url_become_settings(
             {"pool_size": 3, "lock_timeout": 10},
         ),
         ("postgresql://h/x?pool_size=3&pool_size=4", {"pool_size": 4}),
+        (
+            "postgresql://h:6432/x?listen_url=postgresql%3A%2F%2Fh%2Fx%3Fsslmode%3Drequire%26user%3Dme",
+            {"listen_url": "postgresql://h/x?sslmode=require&user=me"},
+        ),
     ],
 )
 def test_options_of_one_engine_become_settings(url: str, changed: dict[str, object]) -> None:
@@ -125,6 +129,7 @@ GIVEN = {
     "statement_timeout": "3.5",
     "lock_timeout": "4.5",
     "poll_interval": "0.5",
+    "listen_url": "postgresql://user@host:5432/app",
 }
 BASES = {"sqlite": "sqlite:///app.db", "postgres": "postgresql://h/app"}
 
@@ -148,6 +153,7 @@ def test_every_setting_can_be_in_the_url_of_its_engine(engine: str, other: str) 
         ("sqlite", "statement_timeout"),
         ("sqlite", "lock_timeout"),
         ("sqlite", "poll_interval"),
+        ("sqlite", "listen_url"),
         ("postgres", "commit"),
         ("postgres", "busy_timeout"),
         ("postgres", "checkpoint_pages"),

@@ -13,7 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.testing import postmaster
+from holdfast.testing import postmaster, servers
+from holdfast.testing.ports import ReservedPort
 from holdfast.testing.servers import PostgresServer, ServerError, Version
 
 VERSIONS: tuple[Version, ...] = ("18", "16")
@@ -156,16 +157,17 @@ def test_server_that_cannot_start_tells_its_log_and_leaves_nothing() -> None:
 
 def test_port_lost_to_another_program_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     server = PostgresServer("18")
-    reserve = server._reserve_port  # noqa: SLF001 - the race that it prevents is lost on purpose
     attempts: list[int] = []
 
-    def lose_the_first_race() -> None:
-        reserve()
+    def lose_the_first_race() -> ReservedPort:
+        port = ReservedPort()
         if not attempts:
-            server.port = winner.getsockname()[1]
-        attempts.append(server.port)
+            # Taken by another before the server came.
+            port.number = winner.getsockname()[1]  # type: ignore[misc]
+        attempts.append(port.number)
+        return port
 
-    monkeypatch.setattr(server, "_reserve_port", lose_the_first_race)
+    monkeypatch.setattr(servers, "ReservedPort", lose_the_first_race)
     with socket.create_server(("127.0.0.1", 0)) as winner, server:
         assert attempts == [winner.getsockname()[1], server.port]
         assert fetch(server.url(), "SELECT 1") == 1

@@ -50,14 +50,15 @@ class ServerError(RuntimeError):
 
 
 class Postmaster:
-    """One run of a server, watched through its log.
+    """One run of a server, watched through its log; `ready` is what it says when it is.
 
     Every process of the server holds the log's pipe, so the end of the log says that all of
     them are gone. The watching thread also starts the server and outlives it: the kernel
     sends the launcher's signal when the *thread* that started a process ends.
     """
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], *, ready: str = _READY) -> None:
+        self._ready_line: Final = ready
         self._log: Final[deque[str]] = deque(maxlen=100)
         self._process: subprocess.Popen[str] | None = None
         self._ready = False
@@ -95,7 +96,7 @@ class Postmaster:
                 assert self._process.stdout is not None
                 for line in self._process.stdout:
                     self._log.append(line)
-                    if _READY in line:
+                    if self._ready_line in line:
                         self._ready = True
                         self._decided.set()
         finally:

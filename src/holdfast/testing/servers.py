@@ -15,13 +15,12 @@ import itertools
 import os
 import shutil
 import signal
-import socket
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from holdfast.testing.ports import ADDRESS, ReservedPort
 from holdfast.testing.postmaster import (
     Postmaster,
     ServerError,
@@ -33,7 +32,6 @@ from holdfast.testing.postmaster import (
 
 __all__ = ["PostgresServer", "ServerError", "Version"]
 
-_ADDRESS: Final = "127.0.0.1"
 _PORT_TAKEN: Final = "could not bind"
 _PORT_ATTEMPTS: Final = 5
 
@@ -48,13 +46,12 @@ class PostgresServer:
         self, version: Version = "18", *, settings: Mapping[str, str] | None = None
     ) -> None:
         self.version: Final = version
-        self.port = 0
         self._settings: Final = dict(settings or {})
         self._database_numbers: Final = itertools.count(1)
         self._owner_pid: Final = os.getpid()
         self._folder: Path | None = None
         self._bin = Path()
-        self._reservation: socket.socket | None = None
+        self._port: ReservedPort | None = None
         self._postmaster: Postmaster | None = None
 
     def __enter__(self) -> Self:
@@ -80,9 +77,14 @@ class PostgresServer:
         """The path of a program that came with the server, such as pg_dump."""
         return str(self._bin / name)
 
+    @property
+    def port(self) -> int:
+        """Where the server listens; 0 while it is stopped."""
+        return self._port.number if self._port else 0
+
     def url(self, database: str = "postgres") -> str:
         """The URL of a database on this server, for its superuser."""
-        return f"postgresql://postgres@{_ADDRESS}:{self.port}/{database}"
+        return f"postgresql://postgres@{ADDRESS}:{self.port}/{database}"
 
     def create_database(self) -> str:
         """The URL of a new empty database.
@@ -163,7 +165,7 @@ class PostgresServer:
 
     def _launch(self) -> None:
         for attempt in itertools.count(1):
-            self._reserve_port()
+            self._port = self._port or ReservedPort()
             postmaster = Postmaster(self._command())
             if postmaster.wait_until_ready():
                 self._postmaster = postmaster
@@ -175,7 +177,7 @@ class PostgresServer:
 
     def _command(self) -> list[str]:
         settings = {
-            "listen_addresses": _ADDRESS,
+            "listen_addresses": ADDRESS,
             "port": str(self.port),
             "unix_socket_directories": "",
             **self._settings,
@@ -183,23 +185,7 @@ class PostgresServer:
         options = [f"--{name}={value}" for name, value in settings.items()]
         return [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *options]
 
-    def _reserve_port(self) -> None:
-        """Choose a free port, and keep it from others while the server is down.
-
-        On Linux a bound socket that does not listen keeps the port, and admits a server
-        that sets SO_REUSEADDR, as PostgreSQL does. Elsewhere the port is free for a
-        moment; a server that loses this race tries another one.
-        """
-        if self._reservation is not None:
-            return
-        self._reservation = socket.socket()
-        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reservation.bind((_ADDRESS, 0))
-        self.port = self._reservation.getsockname()[1]
-        if sys.platform != "linux":
-            self._reservation.close()
-
     def _release_port(self) -> None:
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
+        if self._port is not None:
+            self._port.release()
+            self._port = None

@@ -9,9 +9,9 @@ from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import (
     AsyncConnection,
     BlockingConnection,
-    Connector,
     PgConnection,
 )
+from holdfast.backends.postgres.connector import Connector
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
@@ -38,7 +38,7 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         connector.connect_aside,
         runtime,
         config.schema,
-        can_listen=True,
+        can_listen=connector.can_listen,
         poll_interval=seconds(config.poll_interval),
     )
     db = PostgresDb(Pool(connector, config, runtime), runtime, exchange)

@@ -19,7 +19,7 @@ from holdfast.errors import StoreClosed, StoreError, Unavailable
 from holdfast.runtime import Coalescer, Runtime, Topic, Unit
 from holdfast.runtime.hub import Listener
 
-_HARDLY_WAIT = "SET lock_timeout = '20ms'"
+_HARDLY_WAIT = 20  # milliseconds
 
 
 class PostgresDb:
@@ -130,11 +130,11 @@ class PostgresDb:
         async with lease as connection:
             try:
                 if not patient:
-                    await connection.run(_HARDLY_WAIT)
+                    await connection.limit_lock_wait(_HARDLY_WAIT)
                 await apply_grouped(units, connection, repeat=repeat)
             finally:
                 if not patient and connection.usable:
-                    await connection.run("RESET lock_timeout")
+                    await connection.limit_lock_wait(None)
         for unit in units:
             unit.settled = True
         self.exchange.tell(unit.topic for unit in units)

@@ -54,6 +54,8 @@ _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (
     ("no password supplied", Unauthorized),
     ("no pg_hba.conf entry", Unauthorized),
     ("does not exist", NotFound),
+    ("no such database", NotFound),  # PgBouncer
+    ("unsupported startup parameter", InvalidArgument),  # PgBouncer, about the URL's own options
     ("timeout expired", Timeout),
     ("invalid port number", InvalidArgument),
     ("invalid integer value", InvalidArgument),

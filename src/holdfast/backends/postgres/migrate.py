@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.backends.postgres.connection import Connector, PgConnection
+from holdfast.backends.postgres.connection import PgConnection
+from holdfast.backends.postgres.connector import IDLE_IN_TRANSACTION, Connector
 from holdfast.backends.sql.migrate import load_migrations, pending, refuse_pending
 from holdfast.backends.sql.queries import Dialect
 
@@ -23,7 +24,7 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
         if not allowed:
             refuse_pending(steps, where=where)
         connection.be_patient()
-        await connection.run("BEGIN")
+        await connection.begin(IDLE_IN_TRANSACTION)
         await connection.run(_PATIENCE)
         await connection.run(
             f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', 0))"

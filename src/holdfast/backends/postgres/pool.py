@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from holdfast.backends.postgres.connection import Connector, PgConnection, bounded
+from holdfast.backends.postgres.connection import PgConnection, bounded
+from holdfast.backends.postgres.connector import Connector
 from holdfast.config import StoreConfig
 from holdfast.errors import StoreError, Timeout
 from holdfast.runtime import Place, Runtime

@@ -52,9 +52,7 @@ class PostgresTransaction:
         self = cls(db, lease, await lease.__aenter__())
         self._due, self._limit = due, limit
         # A caller that hangs must not keep its locks: the server ends the transaction.
-        idle = max(1, round((due - time.monotonic()) * 1000))
-        begin = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {idle}"
-        await self._end_on_error(self._connection.run(begin))
+        await self._end_on_error(self._connection.begin(due - time.monotonic()))
         enter(self)
         return self
 
