@@ -159,10 +159,8 @@ def run(engines: list[str] | None, changes: int, tell: Callable[[str], None]) ->
         databases(Path(folder), chosen) as fresh,
         Progress(transient=True) as progress,
     ):
-        figures = []
-        for way in progress.track(chosen, description="watching"):
-            figures.append(measure(way, fresh(way), changes))
-        return figures
+        tracked = progress.track(chosen, description="watching")
+        return [measure(way, fresh(way), changes) for way in tracked]
 
 
 def _from_thread(url: str, changes: int) -> Times:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -158,6 +159,21 @@ def test_a_joined_transaction_wakes_a_watch_when_it_commits(url: str) -> None:
         assert watch.next(timeout=0.1) is None
         connection.commit()
         assert told(watch, 1) == [("a", 1)]
+
+
+def test_what_a_process_told_nobody_of_before_it_died_is_found(url: str) -> None:
+    with holdfast.open(url, config=NO_POLLING) as store:
+        watch = caught_up(store.cells.watch())
+        exchange = store._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+        wait_until("the listener listens", lambda: exchange._listening_since)  # noqa: SLF001
+        exchange._listening_since -= 60  # noqa: SLF001
+        for number in range(3):
+            program = (
+                f"import os, holdfast; store = holdfast.open({url!r}); "
+                f"store.cells.set('a', {number}); os._exit(0)"
+            )
+            subprocess.run([sys.executable, "-c", program], check=True)
+            assert told(watch, 1) == [("a", number)]
 
 
 def test_a_lost_listening_connection_is_made_again(url: str) -> None:

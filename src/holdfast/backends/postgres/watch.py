@@ -32,10 +32,10 @@ from holdfast.runtime.hub import Hub, Listener
 _log = logging.getLogger("holdfast.postgres")
 
 _FIRST_CONNECT = 0.5  # seconds after the first commit: who is gone by then needs no connection
-_LOOK = 1.0  # seconds between looks for listeners elsewhere
+_LOOK = 1.0  # seconds between looks for listeners, and for commits that nobody told of
 _SETTLED = 3.0  # seconds after which every writer must have found a new listener
 _EAGER = 0.02  # how often a new listener looks by itself until then
-_LONG = 5.0
+_LONG = 30.0
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
 
 Connection = psycopg.Connection[Any]
@@ -55,6 +55,8 @@ class Exchange:
     ) -> None:
         self._connect = connect
         self._channel = f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
+        self._last_commit = f'SELECT last_value FROM "{schema}".commit_ids'
+        self._seen: tuple[Any, ...] | None = None
         self._lock = f"hashtextextended('holdfast watch {schema}', 0)"
         self._can_listen = can_listen
         self._poll_interval = poll_interval
@@ -164,13 +166,13 @@ class Exchange:
         next_look = 0.0
         while not self._stopped:
             self._listen_if_wanted(connection)
-            if self._committed and time.monotonic() >= next_look:
-                self._committed = False
+            if time.monotonic() >= next_look:
                 self._look(connection)
                 next_look = time.monotonic() + _LOOK
             self._send(connection)
             self._sleep(_LOOK, connection)
             _receive(connection, heard)
+        self._send(connection)
 
     def _listen_if_wanted(self, connection: Connection) -> None:
         wanted = self._can_listen and self.hub.listening
@@ -185,8 +187,19 @@ class Exchange:
             connection.execute(f"UNLISTEN {self._channel}")
 
     def _look(self, connection: Connection) -> None:
-        row = connection.execute(f"SELECT pg_try_advisory_xact_lock({self._lock})").fetchone()
-        self.heard_elsewhere = row is not None and not row[0]
+        """Who writes asks whether anybody listens; who listens, whether anything was written.
+
+        The second is for what a process committed that died before it told of it.
+        """
+        if self._committed:
+            self._committed = False
+            row = connection.execute(f"SELECT pg_try_advisory_xact_lock({self._lock})").fetchone()
+            self.heard_elsewhere = row is not None and not row[0]
+        if self._listening_since is not None:
+            row = connection.execute(self._last_commit).fetchone()
+            if row != self._seen:
+                self._seen = row
+                self.hub.tell_all()
 
     def _send(self, connection: Connection) -> None:
         topics: set[Topic] = set()
