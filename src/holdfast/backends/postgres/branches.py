@@ -67,7 +67,7 @@ class ForkBranch:
             "most_levels": MAX_LEVELS,
         }
         ((outcome, *made),) = await on.fetch(self._query, params)
-        return Branch(fork.name, *made) if outcome == "done" else str(outcome)
+        return Branch(*made) if outcome == "done" else str(outcome)
 
 
 class DeleteBranch:

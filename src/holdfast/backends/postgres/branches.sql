@@ -1,7 +1,7 @@
 -- Branches on PostgreSQL: what changes them are functions, see migrations/0002_branches.sql.
 
 -- name: fork_branch
-SELECT outcome, parent, fork_commit, created_at
+SELECT outcome, name, parent, fork_commit, created_at
 FROM hf.fork_branch(:namespace, :name, :source, :op_id::uuid, :most_levels::bigint)
 
 -- name: delete_branch

@@ -169,15 +169,15 @@ DELETE FROM "holdfast".merges
 END
 $$;
 
-CREATE FUNCTION holdfast.fork_branch(p_namespace text, p_name text, p_source text, p_op_id uuid, p_most_levels bigint, OUT outcome text, OUT parent text, OUT fork_commit bigint, OUT created_at bigint) RETURNS record
+CREATE FUNCTION holdfast.fork_branch(p_namespace text, p_name text, p_source text, p_op_id uuid, p_most_levels bigint, OUT outcome text, OUT name text, OUT parent text, OUT fork_commit bigint, OUT created_at bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_source bigint := "holdfast".lock_branch(p_namespace, p_source);
     v_levels bigint;
 BEGIN
-    SELECT 'done', coalesce(p.name, 'main'), b.fork_commit, b.created_at
-    INTO outcome, parent, fork_commit, created_at
+    SELECT 'done', b.name, coalesce(p.name, 'main'), b.fork_commit, b.created_at
+    INTO outcome, name, parent, fork_commit, created_at
     FROM "holdfast".branches AS b
     LEFT JOIN "holdfast".branches AS p ON p.id = b.parent_id
     WHERE b.namespace = p_namespace AND b.op_id = p_op_id;
@@ -204,8 +204,8 @@ WITH RECURSIVE lineage (branch_id) AS (
 INSERT INTO "holdfast".branches AS b (namespace, name, parent_id, fork_commit, created_at, op_id)
     VALUES (p_namespace, p_name, v_source, nextval('"holdfast".commit_ids'), "holdfast".now_us(), p_op_id)
     ON CONFLICT DO NOTHING
-    RETURNING 'done', p_source, b.fork_commit, b.created_at
-    INTO outcome, parent, fork_commit, created_at;
+    RETURNING 'done', b.name, p_source, b.fork_commit, b.created_at
+    INTO outcome, name, parent, fork_commit, created_at;
     IF NOT FOUND THEN
         outcome := 'taken';
     END IF;
@@ -376,59 +376,72 @@ BEGIN
 END
 $$;
 
-CREATE TABLE holdfast.cells (
-    namespace text NOT NULL COLLATE pg_catalog."C",
-    branch_id bigint NOT NULL,
-    name text NOT NULL COLLATE pg_catalog."C",
-    version bigint NOT NULL,
-    commit_id bigint NOT NULL,
-    updated_at bigint NOT NULL,
-    deleted boolean NOT NULL
-)
-WITH (fillfactor='70');
-
 CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_branch_id bigint, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint[]
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
-    BEGIN ATOMIC
- WITH old AS MATERIALIZED (
-          SELECT v.place,
-             v.hidden,
-             holdfast.is_seen(c.namespace, c.branch_id, c.name, v.commit_id) AS seen
-            FROM (holdfast.cells c
-              CROSS JOIN LATERAL ( SELECT o.ctid AS place,
-                     o.commit_id,
-                     o.version,
-                     o.hidden
-                    FROM holdfast.cell_versions o
-                   WHERE ((o.namespace = c.namespace) AND (o.branch_id = c.branch_id) AND (o.name = c.name) AND (NOT (o.hidden AND holdfast.is_seen(c.namespace, c.branch_id, c.name, o.commit_id))))
-                   ORDER BY o.commit_id
-                  LIMIT trim_cells.p_slice) v)
-           WHERE ((c.namespace = trim_cells.p_namespace) AND (c.branch_id = trim_cells.p_branch_id) AND (c.name >= trim_cells.p_first) AND (c.name <= trim_cells.p_last) AND (v.commit_id < c.commit_id) AND (v.hidden OR (v.version <= (c.version - trim_cells.p_versions)) OR (( SELECT n.updated_at
-                    FROM holdfast.cell_versions n
-                   WHERE ((n.namespace = c.namespace) AND (n.branch_id = c.branch_id) AND (n.name = c.name) AND (n.commit_id > v.commit_id))
-                   ORDER BY n.commit_id
-                  LIMIT 1) <= trim_cells.p_cutoff)))
-         ), gone AS (
-          DELETE FROM holdfast.cell_versions
-           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT o.place
-                    FROM old o
-                   WHERE (NOT o.seen))))
-           RETURNING cell_versions.hidden
-         ), hid AS (
-          UPDATE holdfast.cell_versions SET hidden = true
-           WHERE (cell_versions.ctid = ANY (ARRAY( SELECT o.place
-                    FROM old o
-                   WHERE o.seen)))
-           RETURNING 1 AS "?column?"
-         )
-  SELECT ARRAY[(( SELECT count(*) AS count
-            FROM gone g
-           WHERE (NOT g.hidden)) + ( SELECT count(*) AS count
-            FROM hid)), (( SELECT count(*) AS count
-            FROM gone) + ( SELECT count(*) AS count
-            FROM hid))] AS "array";
-END;
+    AS $$
+DECLARE
+    -- Without branches nothing is seen from elsewhere, and nobody shall pay for asking.
+    v_forked boolean := EXISTS (SELECT 1 FROM "holdfast".branches AS b WHERE b.namespace = p_namespace);
+    v_old tid[];
+    v_seen tid[];
+    v_hidden bigint;
+    v_gone bigint;
+BEGIN
+    SELECT
+        array_agg(v.place) FILTER (WHERE NOT v.seen),
+        array_agg(v.place) FILTER (WHERE v.seen),
+        count(*) FILTER (WHERE v.hidden)
+    INTO v_old, v_seen, v_hidden
+    FROM (
+        SELECT
+            o.place, o.hidden,
+            v_forked AND "holdfast".is_seen(c.namespace, c.branch_id, c.name, o.commit_id) AS seen
+        FROM "holdfast".cells AS c
+        CROSS JOIN LATERAL (
+            SELECT v.ctid AS place, v.commit_id, v.version, v.hidden
+            FROM "holdfast".cell_versions AS v
+            WHERE v.namespace = c.namespace
+              AND v.branch_id = c.branch_id
+              AND v.name = c.name
+              AND NOT (
+                v.hidden AND v_forked
+                AND "holdfast".is_seen(c.namespace, c.branch_id, c.name, v.commit_id)
+              )
+            ORDER BY v.commit_id
+            LIMIT p_slice
+        ) AS o
+        WHERE c.namespace = p_namespace
+          AND c.branch_id = p_branch_id
+          AND c.name >= p_first
+          AND c.name <= p_last
+          AND o.commit_id < c.commit_id
+          AND (
+            o.hidden
+            OR o.version <= c.version - p_versions
+            OR (
+                SELECT n.updated_at
+                FROM "holdfast".cell_versions AS n
+                WHERE n.namespace = c.namespace
+                  AND n.branch_id = c.branch_id
+                  AND n.name = c.name
+                  AND n.commit_id > o.commit_id
+                ORDER BY n.commit_id
+                LIMIT 1
+            ) <= p_cutoff
+          )
+    ) AS v;
+    -- By place: the cell's lock is held, so versions stay where the query found them.
+    IF v_old IS NOT NULL THEN
+        DELETE FROM "holdfast".cell_versions WHERE ctid = ANY (v_old);
+    END IF;
+    IF v_seen IS NOT NULL THEN
+        UPDATE "holdfast".cell_versions SET hidden = true WHERE ctid = ANY (v_seen);
+    END IF;
+    v_gone := coalesce(cardinality(v_old), 0) + coalesce(cardinality(v_seen), 0);
+    RETURN ARRAY[v_gone - v_hidden, v_gone];
+END
+$$;
 
 CREATE FUNCTION holdfast.write_cell(p_namespace text, p_branch text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint, p_now bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -567,6 +580,17 @@ ALTER TABLE holdfast.branches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE holdfast.cells (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    branch_id bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    deleted boolean NOT NULL
+)
+WITH (fillfactor='70');
 
 CREATE SEQUENCE holdfast.commit_ids
     START WITH 1

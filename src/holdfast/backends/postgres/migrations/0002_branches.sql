@@ -62,61 +62,71 @@ CREATE FUNCTION hf.trim_cells(
     p_versions bigint,
     p_cutoff bigint
 ) RETURNS bigint[]
-LANGUAGE sql VOLATILE
+LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
-BEGIN ATOMIC
-    WITH old AS MATERIALIZED (
-        SELECT v.place, v.hidden, hf.is_seen(c.namespace, c.branch_id, c.name, v.commit_id) AS seen
+AS $$
+DECLARE
+    -- Without branches nothing is seen from elsewhere, and nobody shall pay for asking.
+    v_forked boolean := EXISTS (SELECT 1 FROM hf.branches AS b WHERE b.namespace = p_namespace);
+    v_old tid[];
+    v_seen tid[];
+    v_hidden bigint;
+    v_gone bigint;
+BEGIN
+    SELECT
+        array_agg(v.place) FILTER (WHERE NOT v.seen),
+        array_agg(v.place) FILTER (WHERE v.seen),
+        count(*) FILTER (WHERE v.hidden)
+    INTO v_old, v_seen, v_hidden
+    FROM (
+        SELECT
+            o.place, o.hidden,
+            v_forked AND hf.is_seen(c.namespace, c.branch_id, c.name, o.commit_id) AS seen
         FROM hf.cells AS c
         CROSS JOIN LATERAL (
-            SELECT o.ctid AS place, o.commit_id, o.version, o.hidden
-            FROM hf.cell_versions AS o
-            WHERE o.namespace = c.namespace
-              AND o.branch_id = c.branch_id
-              AND o.name = c.name
+            SELECT v.ctid AS place, v.commit_id, v.version, v.hidden
+            FROM hf.cell_versions AS v
+            WHERE v.namespace = c.namespace
+              AND v.branch_id = c.branch_id
+              AND v.name = c.name
               AND NOT (
-                o.hidden AND hf.is_seen(c.namespace, c.branch_id, c.name, o.commit_id)
+                v.hidden AND v_forked
+                AND hf.is_seen(c.namespace, c.branch_id, c.name, v.commit_id)
               )
-            ORDER BY o.commit_id
+            ORDER BY v.commit_id
             LIMIT p_slice
-        ) AS v
+        ) AS o
         WHERE c.namespace = p_namespace
           AND c.branch_id = p_branch_id
           AND c.name >= p_first
           AND c.name <= p_last
-          AND v.commit_id < c.commit_id
+          AND o.commit_id < c.commit_id
           AND (
-            v.hidden
-            OR v.version <= c.version - p_versions
+            o.hidden
+            OR o.version <= c.version - p_versions
             OR (
                 SELECT n.updated_at
                 FROM hf.cell_versions AS n
                 WHERE n.namespace = c.namespace
                   AND n.branch_id = c.branch_id
                   AND n.name = c.name
-                  AND n.commit_id > v.commit_id
+                  AND n.commit_id > o.commit_id
                 ORDER BY n.commit_id
                 LIMIT 1
             ) <= p_cutoff
           )
-    ),
+    ) AS v;
     -- By place: the cell's lock is held, so versions stay where the query found them.
-    gone AS (
-        DELETE FROM hf.cell_versions
-        WHERE ctid = ANY (ARRAY(SELECT o.place FROM old AS o WHERE NOT o.seen))
-        RETURNING hidden
-    ),
-    hid AS (
-        UPDATE hf.cell_versions
-        SET hidden = true
-        WHERE ctid = ANY (ARRAY(SELECT o.place FROM old AS o WHERE o.seen))
-        RETURNING 1
-    )
-    SELECT ARRAY[
-        (SELECT count(*) FROM gone AS g WHERE NOT g.hidden) + (SELECT count(*) FROM hid),
-        (SELECT count(*) FROM gone) + (SELECT count(*) FROM hid)
-    ];
-END;
+    IF v_old IS NOT NULL THEN
+        DELETE FROM hf.cell_versions WHERE ctid = ANY (v_old);
+    END IF;
+    IF v_seen IS NOT NULL THEN
+        UPDATE hf.cell_versions SET hidden = true WHERE ctid = ANY (v_seen);
+    END IF;
+    v_gone := coalesce(cardinality(v_old), 0) + coalesce(cardinality(v_seen), 0);
+    RETURN ARRAY[v_gone - v_hidden, v_gone];
+END
+$$;
 
 -- Trims a range of cells that nobody writes to; NULL when the branch is gone. Locks as a writer
 -- does: the branch, so that no fork comes between, then the cells in key order.
@@ -174,7 +184,7 @@ $$;
 -- smaller one of the source is committed, and it stays the source's past for ever.
 CREATE FUNCTION hf.fork_branch(
     p_namespace text, p_name text, p_source text, p_op_id uuid, p_most_levels bigint,
-    OUT outcome text, OUT parent text, OUT fork_commit bigint, OUT created_at bigint
+    OUT outcome text, OUT name text, OUT parent text, OUT fork_commit bigint, OUT created_at bigint
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -182,8 +192,8 @@ DECLARE
     v_source bigint := hf.lock_branch(p_namespace, p_source);
     v_levels bigint;
 BEGIN
-    SELECT 'done', coalesce(p.name, 'main'), b.fork_commit, b.created_at
-    INTO outcome, parent, fork_commit, created_at
+    SELECT 'done', b.name, coalesce(p.name, 'main'), b.fork_commit, b.created_at
+    INTO outcome, name, parent, fork_commit, created_at
     FROM hf.branches AS b
     LEFT JOIN hf.branches AS p ON p.id = b.parent_id
     WHERE b.namespace = p_namespace AND b.op_id = p_op_id;
@@ -210,8 +220,8 @@ BEGIN
     INSERT INTO hf.branches AS b (namespace, name, parent_id, fork_commit, created_at, op_id)
     VALUES (p_namespace, p_name, v_source, nextval('hf.commit_ids'), hf.now_us(), p_op_id)
     ON CONFLICT DO NOTHING
-    RETURNING 'done', p_source, b.fork_commit, b.created_at
-    INTO outcome, parent, fork_commit, created_at;
+    RETURNING 'done', b.name, p_source, b.fork_commit, b.created_at
+    INTO outcome, name, parent, fork_commit, created_at;
     IF NOT FOUND THEN
         outcome := 'taken';
     END IF;
