@@ -73,6 +73,7 @@ async def test_fork_repeated_under_its_operation_id_is_one_fork(world: World) ->
     first = await store.branches.fork("b", op_id=op)
     await store.cells.set("x", 1)
     assert await store.branches.fork("b", op_id=op) == first
+    assert await store.branches.fork("other name", op_id=op) == first
     assert await store.cells.on("b").get("x") is None
 
 
