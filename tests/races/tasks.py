@@ -97,3 +97,27 @@ def transfer(
                 with contextlib.suppress(holdfast.Conflict):
                     move(store.cells)
     return attempts
+
+
+def write_pairs(gate: Callable[[], None], *, url: str, cells: int, times: int, writer: int) -> int:
+    """Write the two halves of some cells, always the same to both in one commit."""
+    with holdfast.open(url) as store:
+        gate()
+        for number in range(times):
+            value = f"{writer}.{number}"
+            cell = (writer + number) % cells
+            store.cells.set_many({f"{cell}/left": value, f"{cell}/right": value})
+    return times
+
+
+def fork_and_read(gate: Callable[[], None], *, url: str, forks: int) -> dict[str, dict[str, str]]:
+    """Fork again and again, and tell what each branch held at the first look."""
+    looks = {}
+    with holdfast.open(url) as store:
+        gate()
+        for number in range(forks):
+            name = f"fork{number}"
+            store.branches.fork(name)
+            branch = store.cells.on(name)
+            looks[name] = {cell: branch.get(cell) for cell in branch.list()}
+    return looks
