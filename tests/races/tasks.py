@@ -3,11 +3,14 @@
 import contextlib
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import holdfast
 from holdfast.sync.cells import Cells
+
+_PATIENCE = 60
 
 
 def increment(gate: Callable[[], None], *, url: str, name: str, times: int, cas: bool) -> int:
@@ -99,25 +102,38 @@ def transfer(
     return attempts
 
 
-def write_pairs(gate: Callable[[], None], *, url: str, cells: int, times: int, writer: int) -> int:
-    """Write the two halves of some cells, always the same to both in one commit."""
+def write_pairs(gate: Callable[[], None], *, url: str, cells: int, writer: int) -> int:
+    """Write the two halves of some cells, always the same to both in one commit, until told."""
+    written = 0
     with holdfast.open(url) as store:
         gate()
-        for number in range(times):
-            value = f"{writer}.{number}"
-            cell = (writer + number) % cells
+        while not store.namespace("control").cells.get("enough"):
+            value = f"{writer}.{written}"
+            cell = (writer + written) % cells
             store.cells.set_many({f"{cell}/left": value, f"{cell}/right": value})
-    return times
+            written += 1
+    return written
 
 
 def fork_and_read(gate: Callable[[], None], *, url: str, forks: int) -> dict[str, dict[str, str]]:
     """Fork again and again, and tell what each branch held at the first look."""
-    looks = {}
+    looks: dict[str, dict[str, str]] = {}
+    last: dict[str, str] = {}
     with holdfast.open(url) as store:
         gate()
-        for number in range(forks):
-            name = f"fork{number}"
-            store.branches.fork(name)
-            branch = store.cells.on(name)
-            looks[name] = {cell: branch.get(cell) for cell in branch.list()}
+        deadline = time.monotonic() + _PATIENCE
+        try:
+            while len(looks) < forks:
+                assert time.monotonic() < deadline, f"nobody wrote after {len(looks)} forks"
+                if _all_cells(store.cells) == last:
+                    continue
+                name = f"fork{len(looks)}"
+                store.branches.fork(name)
+                last = looks[name] = _all_cells(store.cells.on(name))
+        finally:
+            store.namespace("control").cells.set("enough", value=True)
     return looks
+
+
+def _all_cells(cells: Cells) -> dict[str, str]:
+    return {name: cells.get(name) for name in cells.list()}

@@ -11,9 +11,9 @@ from holdfast.backends.sql.cells import (
     NO_BRANCH,
     CellBatches,
     CellPage,
-    ListNames,
     SqlCells,
     Trimmed,
+    Wording,
 )
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
@@ -35,8 +35,12 @@ class PostgresCells(SqlCells):
             write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
             trim=TrimCells(queries["prune_cells"], keep),
         )
-        listing = ListNames(now=queries["list_names"], upto=queries["list_names_upto"])
-        super().__init__(db, dialect, batches, listing)
+        own = Wording(
+            queries["get_branch_cell"],
+            names=queries["list_names"],
+            names_upto=queries["list_names_upto"],
+        )
+        super().__init__(db, dialect, batches, own)
         self._postgres = db
         self._read = ReadCells(queries["get_cells"])
 

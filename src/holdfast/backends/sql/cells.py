@@ -48,22 +48,23 @@ class CellBatches(NamedTuple):
     trim: Batch[CellPage, Trimmed]
 
 
-class ListNames(NamedTuple):
-    """The queries for names of one branch and whether each is deleted: now, and by some commit."""
+class Wording(NamedTuple):
+    """Queries that engines word differently."""
 
-    now: str
-    upto: str
+    get_on_branch: str
+    # Names of one branch and whether each is deleted: now, and by some commit.
+    names: str
+    names_upto: str
 
 
 class SqlCells:
     """Cells on an SQL engine; each engine adds its own `get`, the hottest path there is."""
 
-    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches, listing: ListNames) -> None:
+    def __init__(self, db: Db, dialect: Dialect, batches: CellBatches, own: Wording) -> None:
         self._db = db
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
-        self._get_on_branch = load(__package__, "branches.sql", dialect)["get_branch_cell"]
-        self._listing = listing
+        self._own = own
         self.lineages = Lineages(db, dialect)
 
     def write(
@@ -86,7 +87,7 @@ class SqlCells:
         """What `get` finds on another branch than `main`."""
         namespace, branch, name = key
         params = {"namespace": namespace, "branch": branch, "name": name}
-        rows = await self._db.fetch(self._get_on_branch, params)
+        rows = await self._db.fetch(self._own.get_on_branch, params)
         if not rows:
             raise no_branch(branch)
         return rows[0] if rows[0][0] is not None else None
@@ -228,7 +229,7 @@ class SqlCells:
             "end": end,
             "limit": limit,
         }
-        query = self._listing.now if upto == EVERYTHING else self._listing.upto
+        query = self._own.names if upto == EVERYTHING else self._own.names_upto
         return await self._db.fetch(query, params)
 
     async def prune(

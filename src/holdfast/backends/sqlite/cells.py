@@ -8,9 +8,9 @@ from holdfast.backends.sql.cells import (
     NO_BRANCH,
     CellBatches,
     CellPage,
-    ListNames,
     SqlCells,
     Trimmed,
+    Wording,
 )
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
@@ -50,7 +50,8 @@ class SqliteCells(SqlCells):
         trim = TrimCells(retention)
         batches = CellBatches(write=WriteCells(trim), trim=trim)
         names = _OWN["list_names"]
-        super().__init__(db, SQLITE, batches, ListNames(now=names, upto=names))
+        own = Wording(_OWN["get_branch_cell"], names=names, names_upto=names)
+        super().__init__(db, SQLITE, batches, own)
         self._sqlite = db
         self._get = _OWN["get_cell"]
 
