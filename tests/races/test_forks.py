@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -49,18 +50,11 @@ def test_fork_waits_for_a_writer_in_flight(database: str) -> None:
     with holdfast.open(database) as store, psycopg.connect(database) as writer:
         store.cells.set("x", "before")
         _write_in_flight(writer, "x", "in flight")
-        forked = threading.Event()
-
-        def fork() -> None:
-            store.branches.fork("b")
-            forked.set()
-
         with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(fork)
-            _wait_for_a_waiter(database)
-            assert not forked.is_set()
+            forked = pool.submit(store.branches.fork, "b")
+            _wait_for_a_waiter(database, forked)
             writer.commit()
-            done.result(timeout=30)
+            forked.result(timeout=PATIENCE)
         assert store.cells.on("b").get("x") == "in flight"
 
 
@@ -96,6 +90,36 @@ def test_fork_waits_no_longer_than_lock_timeout(database: str) -> None:
         assert store.branches.list() == []
 
 
+def test_delete_waits_for_a_merge_that_begins_and_takes_its_note_along(database: str) -> None:
+    """Else the merge would end on a branch that is gone, and its cut be kept for ever."""
+    with holdfast.open(database) as store, psycopg.connect(database) as raw:
+        store.branches.fork("source")
+        store.branches.fork("target")
+        begin = "SELECT * FROM holdfast.begin_merge('default', 'source', 'target', %s)"
+        raw.execute(begin, [uuid4()])
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(store.branches.delete, "target")
+            _wait_for_a_waiter(database, done)
+            raw.commit()
+            assert done.result(timeout=PATIENCE)
+        assert raw.execute("SELECT * FROM holdfast.merges").fetchall() == []
+
+
+def test_merge_into_a_branch_that_is_being_deleted_finds_it_gone(database: str) -> None:
+    with holdfast.open(database) as store, psycopg.connect(database) as raw:
+        store.branches.fork("source")
+        store.branches.fork("target")
+        store.cells.on("source").set("x", 1)
+        raw.execute("SELECT holdfast.delete_branch('default', 'target', gen_random_uuid())")
+        with ThreadPoolExecutor(1) as pool:
+            merged = pool.submit(store.branches.merge, "source", "target")
+            _wait_for_a_waiter(database, merged)
+            raw.commit()
+            with pytest.raises(holdfast.NotFound, match="'target'"):
+                merged.result(timeout=PATIENCE)
+        assert raw.execute("SELECT * FROM holdfast.merges").fetchall() == []
+
+
 def _write_in_flight(writer: psycopg.Connection[tuple[object, ...]], name: str, value: str) -> None:
     """Write a cell as the store does, and leave the transaction open."""
     writer.execute(
@@ -105,9 +129,11 @@ def _write_in_flight(writer: psycopg.Connection[tuple[object, ...]], name: str, 
     )
 
 
-def _wait_for_a_waiter(database: str) -> None:
-    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+def _wait_for_a_waiter(database: str, work: Future[Any]) -> None:
+    """Until somebody waits for a lock; the work that should is over when it does not."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
     deadline = time.monotonic() + PATIENCE
     with psycopg.connect(database, autocommit=True) as raw:
         while raw.execute(waiting).fetchone() == (0,):
-            assert time.monotonic() < deadline, "the fork never waited for the writer's lock"
+            assert not work.done(), "it waited for nobody"
+            assert time.monotonic() < deadline, "it never waited for a lock"
