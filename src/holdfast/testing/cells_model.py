@@ -242,6 +242,16 @@ class ModelCells:
         cell = self._cells.get(name, ModelCell())
         return [entry for entry in reversed(cell.entries) if entry.value is not GONE]
 
+    def ever_at(self, name: str, when: int) -> Written | None:
+        """What was current then, whether it is still kept or not."""
+        cell = self._cells.get(name, ModelCell())
+        return _current([entry for entry in cell.entries if entry.updated_at <= when])
+
+    def unchanged_since(self, name: str, when: int) -> bool:
+        """True if nothing was written to the cell later than that."""
+        cell = self._cells.get(name, ModelCell())
+        return all(entry.updated_at <= when for entry in cell.entries)
+
     def certain(self, name: str) -> int:
         """How many of the newest versions must be there, whatever other branches have done.
 
