@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import psycopg
 import pytest
 
 import holdfast
+from holdfast.facets.branches import BranchesBackend
 from holdfast.testing.fleet import Fleet, TaskFailed
 
 TASKS = Path(__file__).with_name("branch_tasks.py")
@@ -135,6 +138,46 @@ def _fork_under_retention(fleet: Fleet, store: holdfast.Store, url: str) -> None
         *({"url": url, "me": me, "seed": f"{me}", "chains": 4} for me in range(4)),
     ]
     fleet.run([f"{TASKS}:{task}" for task in tasks], orders)
+
+
+class Overtaken:
+    """The backend of branches; before the first page of differences something happens."""
+
+    def __init__(self, backend: BranchesBackend, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self._backend = backend
+        self._meanwhile: Callable[[], Awaitable[None]] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the backend has
+        return getattr(self._backend, name)
+
+    async def differences(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return await self._backend.differences(*args, **options)
+
+
+def test_diff_overtaken_by_a_merge_still_knows_who_changed_what(new_url: Callable[[], str]) -> None:
+    """The merge moves the base, and retention then drops the old one."""
+
+    async def race() -> None:
+        brief = holdfast.StoreConfig(history=1)
+        async with holdfast.open_async(new_url(), config=brief) as store:
+            await store.cells.set("x", 0)
+            await store.branches.fork("b")
+            await store.cells.set("x", 1)
+            await store.branches.merge("main", "b")  # the base is main as it is now
+            await store.cells.set("x", 2)
+
+            async def meanwhile() -> None:
+                await store.branches.merge("b")  # has nothing to write; the base is b now
+                await store.cells.prune()
+
+            branches = store.branches
+            branches._branches = Overtaken(branches._branches, meanwhile)  # noqa: SLF001
+            assert await branches.diff("b") == [holdfast.Change("x", "target", 3, 3)]
+
+    asyncio.run(race())
 
 
 def _left_behind(url: str) -> dict[str, int]:
