@@ -4,7 +4,7 @@ from typing import Final
 
 from bench.scenario import Contender, Engine, Operation, Scenario, Work
 
-TITLE: Final = "cells: set, cas and get against raw apsw, raw psycopg and StrataDB"
+TITLE: Final = "cells: set, cas, get and branches against raw apsw, raw psycopg and StrataDB"
 
 _UVLOOP: Final = {"loop": "uvloop"}
 _BURN_MS: Final = 2.0
@@ -34,6 +34,7 @@ def _of_engine(engine: Engine) -> list[Scenario]:
         _hot(engine, "hot-cas", "cas", "100 callers cas one cell; a refusal is an answer too"),
         _hot(engine, "hot-increment", "increment", "100 callers add to one cell, until accepted"),
         *(_many_tasks(engine, "set", callers) for callers in (10, 100, 1000)),
+        *_branches(engine),
         _budget(engine),
     ]
 
@@ -151,6 +152,52 @@ def _hot_threads(engine: Engine) -> Scenario:
     )
     title = "32 threads set one cell"
     return Scenario("hot-set-threads", title, engine, contenders, contenders[0].label)
+
+
+def _branches(engine: Engine) -> list[Scenario]:
+    few, many = _of_so_many("fork", 100), _of_so_many("fork", 100_000)
+    forks = (
+        Contender("100 cells", "holdfast_branches", few),
+        Contender("100,000 cells", "holdfast_branches", many),
+        Contender("async, 100 cells", "holdfast_branches_async", few),
+        Contender("async, 100,000 cells", "holdfast_branches_async", many),
+    )
+    top, deep = Work("get"), Work("get", levels=16)
+    reads = (
+        Contender("main", "holdfast_branches", top),
+        Contender("1 level", "holdfast_branches", Work("get", levels=1)),
+        Contender("16 levels", "holdfast_branches", deep),
+        Contender("async, main", "holdfast_branches_async", top),
+        Contender("async, 16 levels", "holdfast_branches_async", deep),
+    )
+    return [
+        Scenario(
+            "fork", "fork of a store with few and with many cells", engine, forks, "100 cells"
+        ),
+        _against_copies(engine, "fork-10000", "fork of 10,000 cells", _of_so_many("fork", 10_000)),
+        _against_copies(
+            engine,
+            "merge",
+            "100 of 10,000 cells written on a branch, then merged",
+            _of_so_many("merge", 10_000, changes=100),
+        ),
+        Scenario("levels", "get of what lies so many forks below", engine, reads, "main"),
+    ]
+
+
+def _of_so_many(operation: Operation, cells: int, *, changes: int = 0) -> Work:
+    own = len(Work(operation).all_cells())
+    return Work(operation, others=cells - own, changes=changes)
+
+
+def _against_copies(engine: Engine, name: str, title: str, work: Work) -> Scenario:
+    contenders = [
+        Contender("holdfast blocking", "holdfast_branches", work),
+        Contender("holdfast async", "holdfast_branches_async", work),
+    ]
+    if engine == "sqlite":
+        contenders.insert(0, Contender("strata", "strata_branches", work, "strata"))
+    return Scenario(name, title, engine, tuple(contenders), contenders[0].label)
 
 
 def _budget(engine: Engine) -> Scenario:

@@ -158,7 +158,7 @@ def _warm_up(session: Session, task: Task) -> int:
         begin = time.perf_counter()
         operations = session.run(operations)
         elapsed = time.perf_counter() - begin
-    return int(operations / elapsed * task.seconds)
+    return max(1, int(operations / elapsed * task.seconds))
 
 
 def _watch_apsw(task: Task, tally: Tally) -> dict[str, str]:

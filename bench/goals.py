@@ -106,6 +106,17 @@ GOALS: Final[list[Goal]] = [
             ("hot-cas", "100 tasks"),
         )
     ),
+    # A fork copies nothing: within what two rounds of the same program differ.
+    *(
+        _rate(("fork", engine), f"{colour}100,000 cells", f"{colour}100 cells", 0.9)
+        for engine in ("sqlite", "postgres")
+        for colour in ("", "async, ")
+    ),
+    *(
+        _rate(("levels", engine), f"{colour}16 levels", f"{colour}main", 1 / 5)
+        for engine in ("sqlite", "postgres")
+        for colour in ("", "async, ")
+    ),
     *(
         goal
         for engine in ("sqlite", "postgres")

@@ -9,10 +9,11 @@ contenders live in an environment of their own.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Literal
 
 Engine = Literal["sqlite", "postgres"]
-Operation = Literal["set", "cas", "increment", "get", "get_versioned"]
+Operation = Literal["set", "cas", "increment", "get", "get_versioned", "fork", "merge"]
 Environment = Literal["own", "strata", "aiosqlite"]
 
 # One caller walks over this many cells, many callers share them out: a single page would
@@ -34,6 +35,10 @@ class Work:
     others: int = 0
     # Milliseconds that another task of the loop burns before it lets the others run.
     burn_ms: float = 0.0
+    # Forks, one of the other, between `main` and the branch that is read.
+    levels: int = 0
+    # Cells that are written on a branch before each merge.
+    changes: int = 0
 
     def cells(self, caller: int) -> list[str]:
         """The names that a caller uses in turn."""
@@ -44,6 +49,22 @@ class Work:
     def all_cells(self) -> list[str]:
         """Every name that any caller uses, each once."""
         return list(dict.fromkeys(name for n in range(self.callers) for name in self.cells(n)))
+
+    def other_cells(self) -> list[str]:
+        """The names of the cells that others add."""
+        return [f"other-{number}" for number in range(self.others)]
+
+    def chain(self) -> list[tuple[str, str]]:
+        """The branches that are there before the clock starts: source and name."""
+        if self.changes:
+            return [("main", "trial")]
+        names = ["main", *(f"level-{level}" for level in range(1, self.levels + 1))]
+        return list(pairwise(names))
+
+    @property
+    def branch(self) -> str:
+        """The branch that is read."""
+        return f"level-{self.levels}" if self.levels else "main"
 
     @property
     def writes(self) -> bool:

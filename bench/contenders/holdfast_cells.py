@@ -34,9 +34,9 @@ async def fill(url: str, work: Work) -> None:
 def add_others(url: str, work: Work) -> None:
     """Add the cells of others, as another process would: through a store of its own."""
     with holdfast.open(url) as store:
+        names = work.other_cells()
         for begin in range(0, work.others, _AT_ONCE):
-            names = range(begin, min(begin + _AT_ONCE, work.others))
-            store.cells.set_many({f"other-{number}": value(number) for number in names})
+            store.cells.set_many(dict.fromkeys(names[begin : begin + _AT_ONCE], value(0)))
 
 
 def check_versions(work: Work, versions: list[int], *, won: int, done: int) -> dict[str, float]:

@@ -49,6 +49,19 @@ def test_table_and_json_tell_what_each_operation_cost(tmp_path: Path, shim: list
     assert 0 < ours["transactions"] < 1
 
 
+def test_branches_are_measured_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    options = ("--only", "levels", "--ops", "20", "--rounds", "1", "--json", f"{file}")
+    result = run_bench(*options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (scenario,) = json.loads(file.read_text())["scenarios"]
+    # One statement, through however many levels.
+    assert {
+        row["contender"]: row["per_operation"]["statements"] for row in scenario["rows"]
+    } == dict.fromkeys(["main", "1 level", "16 levels", "async, main", "async, 16 levels"], 1.0)
+    assert [goal["contender"] for goal in scenario["goals"]] == ["16 levels", "async, 16 levels"]
+
+
 def test_unknown_scenario_is_refused() -> None:
     result = run_bench("--only", "no-such-scenario")
     assert result.returncode == 2

@@ -24,6 +24,7 @@ from holdfast.testing.servers import PostgresServer
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))
 SEED = os.environ.get("HOLDFAST_SEED") or str(random.randrange(10**9))
 KILLS_PER_DATABASE = 50
+ROLES = 18  # of worker.py
 SILENCE_SECS = 60
 
 
@@ -73,9 +74,9 @@ class Run:
     url: str
     colour: str
     ack_first: bool = False
-    done: list[int] = field(default_factory=lambda: [0] * 15)
-    begun: list[int] = field(default_factory=lambda: [0] * 15)
-    acked: list[int] = field(default_factory=lambda: [0] * 15)
+    done: list[int] = field(default_factory=lambda: [0] * ROLES)
+    begun: list[int] = field(default_factory=lambda: [0] * ROLES)
+    acked: list[int] = field(default_factory=lambda: [0] * ROLES)
 
     def hear(self, timeout: float = SILENCE_SECS) -> str | None:
         words = self.zygote.line(timeout)

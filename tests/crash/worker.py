@@ -31,8 +31,8 @@ import holdfast
 import holdfast.backends.postgres.backend
 import holdfast.backends.sqlite.backend
 
-ROLES = ["set", "cas", "many", "toggle", "transaction"] * 3
-TOGETHER = {"many", "transaction"}
+ROLES = ["set", "cas", "many", "toggle", "transaction", "merge"] * 3
+TOGETHER = {"many", "transaction", "merge"}
 PARTS = ("a", "b", "c")
 RETRY_SECS = 0.02
 
@@ -50,10 +50,12 @@ def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
             return "set", (names[0], k), k
         case "cas":
             return "cas", (names[0], k - 1 or None, k), k
-        case "many":
-            return "set_many", (dict.fromkeys(names, k),), dict.fromkeys(names, k)
-        case "transaction":
-            return "transaction", (dict.fromkeys(names, k),), dict.fromkeys(names, k)
+        case "many" | "transaction" as kind:
+            call = "set_many" if kind == "many" else kind
+            return call, (dict.fromkeys(names, k),), dict.fromkeys(names, k)
+        case "merge":
+            # Above both sides: the branch is at version k, what it is merged into too.
+            return "merge", (f"b{role}", dict.fromkeys(names, k)), dict.fromkeys(names, k + 1)
         case _ if k % 2:
             return "init", (names[0], k), (k + 1) // 2
         case _:
@@ -63,6 +65,8 @@ def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
 def progress_of(role: int, store: holdfast.Store) -> int:
     """How many writes of a role the store holds; raises when they are not whole and in order."""
     kind = ROLES[role]
+    if kind == "merge":
+        return merged_of(role, store)
     counts = []
     for name in cells_of(role):
         history = [(cell.version, cell.value) for cell in store.cells.getv(name)]
@@ -78,6 +82,24 @@ def progress_of(role: int, store: holdfast.Store) -> int:
         counts.append(step * newest - (kind == "toggle" and newest > 0 and not deleted))
     assert len(set(counts)) == 1, f"half of a commit: {dict(zip(PARTS, counts, strict=True))}"
     return counts[0]
+
+
+def merged_of(role: int, store: holdfast.Store) -> int:
+    """How many merges of a role the store holds; the branch may be one write ahead."""
+    branches = [branch.name for branch in store.branches.list()]
+    states = []
+    for cells in (store.cells, store.cells.on(f"b{role}"))[: 1 + (f"b{role}" in branches)]:
+        above = cells is store.cells  # a merged version is one above the branch's
+        counts = set()
+        for name in cells_of(role):
+            history = [(cell.version, cell.value) for cell in cells.getv(name)]
+            wanted = [(k + above, k) for k in range(len(history), 0, -1)]
+            assert history == wanted, f"{name}: history {history}, wanted {wanted}"
+            counts.add(len(history))
+        assert len(counts) == 1, f"half of a commit: {counts} of {cells_of(role)}"
+        states.append(counts.pop())
+    assert states[-1] - states[0] in (0, 1), f"the branch is at {states[-1]}, main at {states[0]}"
+    return states[0]
 
 
 def say(*words: object) -> None:
@@ -115,6 +137,11 @@ class Script:
 
 def do(store: holdfast.Store, call: str, args: tuple[Any, ...], op_id: uuid.UUID) -> object:
     """The answer to one write; a transaction writes its cells one by one."""
+    if call == "merge":
+        branch, values = args
+        store.branches.fork(branch, op_id=uuid.uuid5(uuid.NAMESPACE_URL, branch))
+        store.cells.on(branch).set_many(values, op_id=op_id)
+        return store.branches.merge(branch, op_id=op_id).merged
     if call != "transaction":
         return getattr(store.cells, call)(*args, op_id=op_id)
     with store.transaction(timeout=60) as tx:
@@ -125,6 +152,11 @@ async def do_async(
     store: holdfast.AsyncStore, call: str, args: tuple[Any, ...], op_id: uuid.UUID
 ) -> object:
     """The answer to one write, awaited."""
+    if call == "merge":
+        branch, values = args
+        await store.branches.fork(branch, op_id=uuid.uuid5(uuid.NAMESPACE_URL, branch))
+        await store.cells.on(branch).set_many(values, op_id=op_id)
+        return (await store.branches.merge(branch, op_id=op_id)).merged
     if call != "transaction":
         return await getattr(store.cells, call)(*args, op_id=op_id)
     async with store.transaction(timeout=60) as tx:
@@ -178,8 +210,9 @@ STEPS = """
     SELECT count(*)
     FROM (
         SELECT version, value, lag(version, 1, CAST(0 AS bigint))
-            OVER (PARTITION BY name ORDER BY commit_id) AS before
+            OVER (PARTITION BY namespace, branch_id, name ORDER BY commit_id) AS before
         FROM {prefix}cell_versions
+        WHERE branch_id > 0 OR name NOT LIKE 'merge%'  -- a merge makes larger steps
     ) AS step
     WHERE version <> before + CASE WHEN value IS NULL THEN 0 ELSE 1 END
 """
@@ -192,8 +225,11 @@ HEADS = """
        OR newest.name <> head.name
        OR newest.version <> head.version
        OR (newest.value IS NULL) <> head.deleted
+       OR newest.branch_id <> head.branch_id
        OR EXISTS (SELECT 1 FROM holdfast.cell_versions AS v
-                  WHERE v.name = head.name AND v.commit_id > head.commit_id)
+                  WHERE v.branch_id = head.branch_id
+                    AND v.name = head.name
+                    AND v.commit_id > head.commit_id)
 """
 
 

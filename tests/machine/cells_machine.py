@@ -1,10 +1,11 @@
 """A machine of random programs: writes, reads, a moved clock, stores that come and go.
 
-`at` says which of the open stores and which of the two namespaces a step works on.
+`at` says which of the open stores, which of the two namespaces and which branch a step works on.
 """
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 from uuid import UUID
 
@@ -12,11 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.machine import strategies as draw
-from tests.machine.lockstep import COLOURS, Bench, Call, Lockstep
+from tests.machine.lockstep import BRANCHES, COLOURS, Bench, Call, Lockstep
 
 LOOK_EVERY = 5
 
-places = st.sampled_from([0, 0, 1, 2, 2, 3])
+places = st.sampled_from([0, 0, 1, 2, 2, 3, 4, 4, 5, 6, 8, 9])
+branches = st.sampled_from([*BRANCHES, "b", "b"])
+made = st.sampled_from(["b", "b", "c", "d"])
+sides = st.sampled_from(
+    [*[("b", "main"), ("main", "b"), ("b", "main")] * 3, *permutations(BRANCHES, 2)]
+)
+strategies = st.sampled_from(["strict", "source_wins", "target_wins"])
 colours = st.sampled_from(sorted(COLOURS))
 # How far from the live version a cas is; None: it expects an absent cell.
 guesses = st.sampled_from([None, 0, 0, 0, -1, 1])
@@ -41,16 +48,22 @@ class CellsMachine(RuleBasedStateMachine):
         self.bench = bench
         self.steps = 0
 
-    @initialize(colour=colours, keep=st.sampled_from([None, None, 1, 2]))
-    def open_first(self, colour: str, keep: int | None) -> None:
+    @initialize(
+        colour=colours, keep=st.sampled_from([None, None, 1, 2]), forked=st.sampled_from([0, 2, 2])
+    )
+    def open_first(self, colour: str, keep: int | None, forked: int) -> None:
         self.pair = Lockstep(self.bench, colour, keep)
+        for source, name in [("main", "b"), ("b", "c")][:forked]:  # or branches come late
+            self.both(0, "set", "a", name)
+            for at in (0, 1):
+                self.fork(at, name, source, None)
 
     @invariant()
     def everything_is_alike(self) -> None:
         self.steps += 1
         self.bench.counts["steps"] += 1
         if self.steps % LOOK_EVERY == 0:
-            self.pair.look(self.steps)
+            self.pair.look(self.steps // LOOK_EVERY)
 
     def teardown(self) -> None:
         if self.steps:
@@ -125,6 +138,50 @@ class CellsMachine(RuleBasedStateMachine):
     def get_at_the_moment_of_a_write(self, at: int, name: str, which: int, earlier: int) -> None:
         self.pair.get_at_write(at, name, which, earlier)
 
+    # Branches
+
+    @rule(at=places, name=made, source=branches, op_id=draw.op_ids)
+    def fork_branch(self, at: int, name: str, source: str, op_id: UUID | None) -> None:
+        self.fork(at, name, source, op_id)
+
+    def fork(self, at: int, name: str, source: str, op_id: UUID | None) -> None:
+        self.pair.on_branches(at, Call("fork", (name,), {"source": source, "op_id": op_id}))
+
+    @rule(at=places, name=st.sampled_from(["b", "c", "d"]))
+    def delete_branch(self, at: int, name: str) -> None:
+        if self.steps % 3 == 0:  # or there is seldom one to work on
+            self.pair.on_branches(at, Call("delete", (name,), {}))
+
+    @rule(
+        at=places,
+        sides=sides,
+        strategy=strategies,
+        name=st.sampled_from(["a", "a", "a%"]),
+        # What each side does first, or there is seldom anything to merge.
+        first=st.tuples(
+            st.sampled_from(["set", "delete", "delete", None]),
+            st.sampled_from(["set", "set", "delete", None, None]),
+        ),
+    )
+    def merge(
+        self,
+        at: int,
+        sides: tuple[str, str],
+        strategy: str,
+        name: str,
+        first: tuple[str | None, str | None],
+    ) -> None:
+        for side, method in zip(sides, first, strict=True):
+            if method is not None:
+                place = at % 4 + 4 * BRANCHES.index(side)
+                self.both(place, method, name, *([side] if method == "set" else []))
+        for tried in ("strict", strategy):  # the second has something to do if the first had not
+            self.pair.on_branches(at, Call("merge", sides, {"strategy": tried}))
+
+    @rule(at=places, sides=sides)
+    def diff(self, at: int, sides: tuple[str, str]) -> None:
+        self.pair.on_branches(at, Call("diff", sides, {}))
+
     # What surrounds them
 
     @rule(at=places, call=draw.illegal_calls)
@@ -146,7 +203,7 @@ class CellsMachine(RuleBasedStateMachine):
         self.bench.counts["second store"] += 1
 
     @precondition(lambda self: self.may_open)
-    @rule(at=places, keep=st.integers(1, 2))
+    @rule(at=st.sampled_from([0, 1, 2, 3]), keep=st.integers(1, 2))
     def prune(self, at: int, keep: int) -> None:
         for value in range(3):  # or there is seldom anything to throw away
             self.both(at, "set", "a", value)

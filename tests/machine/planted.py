@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from holdfast import AsyncStore, Cell
+from holdfast import AsyncStore, Branch, Cell, MergeResult, NotFound
+from holdfast.facets.branches import Strategy
 
 
 class Planted:
@@ -88,6 +90,66 @@ class DeletedCellsAreNull(Planted):
         return await self.cells.set(name, None, op_id=op_id) > 0
 
 
+class ABranchReadsMain(Planted):
+    def on(self, branch: str) -> Any:  # noqa: ANN401 - the cells of a branch, or so they say
+        real = self.cells.on(branch)
+        cells = Planted.__new__(Planted)
+        cells.cells = real
+        cells.get = self.cells.get  # type: ignore[attr-defined]
+        return cells
+
+
+class PlantedBranches:
+    """The branches as they are; a fault changes one method."""
+
+    def __init__(self, store: AsyncStore, namespace: str) -> None:
+        self.store = store.namespace(namespace)
+        self.branches = self.store.branches
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever branches have
+        return getattr(self.branches, name)
+
+
+class ForksAreAlwaysOfMain(PlantedBranches):
+    async def fork(self, name: str, *, source: str, op_id: UUID | None = None) -> Branch:
+        made = await self.branches.fork(name, source="main", op_id=op_id)
+        return Branch(made.name, source, made.fork_commit, made.created_at)
+
+
+class MergesOverwriteWithoutAsking(PlantedBranches):
+    async def merge(self, source: str, target: str, *, strategy: str) -> MergeResult:
+        del strategy
+        return await self.branches.merge(source, target, strategy="source_wins")
+
+
+class MergesForgetDeletes(PlantedBranches):
+    async def merge(self, source: str, target: str, *, strategy: Strategy) -> MergeResult:
+        cells = self.store.cells.on(target)
+        with contextlib.suppress(NotFound):
+            before = {name: await cells.get(name) for name in await cells.list()}
+        result = await self.branches.merge(source, target, strategy=strategy)
+        for name in result.deleted:
+            await cells.set(name, before[name])
+        return result
+
+
+class MergesWriteTwice(PlantedBranches):
+    async def merge(self, source: str, target: str, *, strategy: Strategy) -> MergeResult:
+        result = await self.branches.merge(source, target, strategy=strategy)
+        if result.merged:
+            name = min(result.merged)
+            again = self.store.cells.on(target)
+            await again.set(name, await again.get(name))
+        return result
+
+
+BRANCH_FAULTS: list[type[PlantedBranches]] = [
+    ForksAreAlwaysOfMain,
+    MergesOverwriteWithoutAsking,
+    MergesForgetDeletes,
+    MergesWriteTwice,
+]
+
 FAULTS: list[type[Planted]] = [
     CasIgnoresTheVersionNowAndThen,
     CasNoneOverwrites,
@@ -99,4 +161,5 @@ FAULTS: list[type[Planted]] = [
     GetAtIgnoresTheInstant,
     TrueComesBackAsOne,
     DeletedCellsAreNull,
+    ABranchReadsMain,
 ]

@@ -20,7 +20,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.testing.servers import PostgresServer
 from tests.machine.cells_machine import CellsMachine
 from tests.machine.lockstep import Bench
-from tests.machine.planted import FAULTS, Planted
+from tests.machine.planted import BRANCH_FAULTS, FAULTS, Planted, PlantedBranches
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "500"))
 LONG_RUN = "HOLDFAST_EXAMPLES" in os.environ
@@ -35,6 +35,8 @@ SETTINGS = settings(
 )
 EVERYWHERE = ["set", "init", "cas won", "cas lost", "delete", "set_many", "burst", "refused"]
 EVERYWHERE += ["get", "get_versioned", "getv", "list", "get_at", "looks", "blocking", "asyncio"]
+EVERYWHERE += ["fork of branches", "delete of branches", "merge of branches", "diff of branches"]
+EVERYWHERE += ["merged cells", "merged deletes", "merge conflict", "differences", "missing branch"]
 SHARED = ["reopened", "second store", "prune", "pruned versions"]
 
 
@@ -76,7 +78,15 @@ def test_postgres_agrees_with_the_model(database: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_machine_finds_a_planted_fault(fault: type[Planted]) -> None:
-    bench = Bench(lambda: "sqlite://:memory:", Counter(), fault)
+    find(Bench(lambda: "sqlite://:memory:", Counter(), fault), fault.__name__)
+
+
+@pytest.mark.parametrize("fault", BRANCH_FAULTS, ids=lambda fault: fault.__name__)
+def test_machine_finds_a_planted_fault_of_branches(fault: type[PlantedBranches]) -> None:
+    find(Bench(lambda: "sqlite://:memory:", Counter(), branches=fault), fault.__name__)
+
+
+def find(bench: Bench, fault: str) -> None:
     # Finding it is enough: no shrinking, no search for further ones.
     once = settings(
         SETTINGS,
@@ -86,7 +96,7 @@ def test_machine_finds_a_planted_fault(fault: type[Planted]) -> None:
         report_multiple_bugs=False,
     )
     with pytest.raises(AssertionError):
-        run(bench, once, fault.__name__)
+        run(bench, once, fault)
 
 
 def compare(engine: str, url: Callable[[], str], *, steps: int) -> Counter[str]:

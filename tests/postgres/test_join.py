@@ -73,6 +73,21 @@ def test_rows_come_as_tuples_whatever_the_caller_likes(url: str) -> None:
         assert connection.execute("SELECT 1 AS one").fetchall() == [{"one": 1}]
 
 
+def test_retention_keeps_what_a_branch_sees_that_the_transaction_cannot(url: str) -> None:
+    """An older snapshot than the fork: what it does not know it must not throw away."""
+    brief = holdfast.StoreConfig(history=1)
+    with holdfast.open(url, config=brief) as store, psycopg.connect(url) as connection:
+        store.cells.set("a", 1)
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT 1")
+        store.branches.fork("b")
+        assert store.join(connection).cells.set("a", 2) == 2
+        connection.commit()
+        assert store.cells.on("b").get("a") == 1
+        assert store.cells.set("a", 3) == 3  # retention goes on with the next write
+        assert [cell.version for cell in store.cells.getv("a")] == [3]
+
+
 def test_operation_ids_hold_across_the_callers_transactions(url: str) -> None:
     op_id = uuid.uuid4()
     with holdfast.open(url) as store, psycopg.connect(url) as connection:

@@ -3,11 +3,14 @@
 import contextlib
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import holdfast
 from holdfast.sync.cells import Cells
+
+_PATIENCE = 60
 
 
 def increment(gate: Callable[[], None], *, url: str, name: str, times: int, cas: bool) -> int:
@@ -97,3 +100,40 @@ def transfer(
                 with contextlib.suppress(holdfast.Conflict):
                     move(store.cells)
     return attempts
+
+
+def write_pairs(gate: Callable[[], None], *, url: str, cells: int, writer: int) -> int:
+    """Write the two halves of some cells, always the same to both in one commit, until told."""
+    written = 0
+    with holdfast.open(url) as store:
+        gate()
+        while not store.namespace("control").cells.get("enough"):
+            value = f"{writer}.{written}"
+            cell = (writer + written) % cells
+            store.cells.set_many({f"{cell}/left": value, f"{cell}/right": value})
+            written += 1
+    return written
+
+
+def fork_and_read(gate: Callable[[], None], *, url: str, forks: int) -> dict[str, dict[str, str]]:
+    """Fork again and again, and tell what each branch held at the first look."""
+    looks: dict[str, dict[str, str]] = {}
+    last: dict[str, str] = {}
+    with holdfast.open(url) as store:
+        gate()
+        deadline = time.monotonic() + _PATIENCE
+        try:
+            while len(looks) < forks:
+                assert time.monotonic() < deadline, f"nobody wrote after {len(looks)} forks"
+                if _all_cells(store.cells) == last:
+                    continue
+                name = f"fork{len(looks)}"
+                store.branches.fork(name)
+                last = looks[name] = _all_cells(store.cells.on(name))
+        finally:
+            store.namespace("control").cells.set("enough", value=True)
+    return looks
+
+
+def _all_cells(cells: Cells) -> dict[str, str]:
+    return {name: cells.get(name) for name in cells.list()}

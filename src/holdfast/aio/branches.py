@@ -100,20 +100,16 @@ class AsyncBranches:
         Read in pages: what is written meanwhile may or may not be in it.
         """
         self._check_sides(source, target)
-        comparison = await self._branches.compare(self._namespace, source, target)
-        changes: Changes = []
-        after: str | None = ""
-        while after is not None:
-            page, after = await self._branches.differences(
-                comparison, target_too=True, after=after, limit=_COMPARE_PAGE
-            )
-            changes.extend(change for item in page for change in _changed(item))
+        for _ in range(_TRIES):
+            comparison = await self._branches.compare(self._namespace, source, target)
+            changes = await self._changes(comparison)
+            # Until now all that was compared was there, if both branches and their base still are.
+            if await self._branches.compare(self._namespace, source, target) == comparison:
+                return changes
             await self._backend.pause()
-        # Until now all that was compared was there, if both branches still are.
-        again = await self._branches.compare(self._namespace, source, target)
-        if (again.source, again.target) != (comparison.source, comparison.target):
-            raise Conflict("diff: one of the branches was replaced meanwhile", retryable=True)
-        return changes
+        raise Conflict(
+            f"diff of {source!r} and {target!r}: they kept being merged or replaced", retryable=True
+        )
 
     async def merge(
         self,
@@ -146,6 +142,17 @@ class AsyncBranches:
             retryable=True,
             cells=[],
         )
+
+    async def _changes(self, comparison: Comparison) -> Changes:
+        changes: Changes = []
+        after: str | None = ""
+        while after is not None:
+            page, after = await self._branches.differences(
+                comparison, target_too=True, after=after, limit=_COMPARE_PAGE
+            )
+            changes.extend(change for item in page for change in _changed(item))
+            await self._backend.pause()
+        return changes
 
     async def _decide(
         self, comparison: Comparison, source: str, target: str, strategy: Strategy

@@ -100,22 +100,16 @@ class Branches:
         Read in pages: what is written meanwhile may or may not be in it.
         """
         self._check_sides(source, target)
-        comparison = run(self._branches.compare(self._namespace, source, target))
-        changes: Changes = []
-        after: str | None = ""
-        while after is not None:
-            page, after = run(
-                self._branches.differences(
-                    comparison, target_too=True, after=after, limit=_COMPARE_PAGE
-                )
-            )
-            changes.extend(change for item in page for change in _changed(item))
+        for _ in range(_TRIES):
+            comparison = run(self._branches.compare(self._namespace, source, target))
+            changes = self._changes(comparison)
+            # Until now all that was compared was there, if both branches and their base still are.
+            if run(self._branches.compare(self._namespace, source, target)) == comparison:
+                return changes
             run(self._backend.pause())
-        # Until now all that was compared was there, if both branches still are.
-        again = run(self._branches.compare(self._namespace, source, target))
-        if (again.source, again.target) != (comparison.source, comparison.target):
-            raise Conflict("diff: one of the branches was replaced meanwhile", retryable=True)
-        return changes
+        raise Conflict(
+            f"diff of {source!r} and {target!r}: they kept being merged or replaced", retryable=True
+        )
 
     def merge(
         self,
@@ -148,6 +142,19 @@ class Branches:
             retryable=True,
             cells=[],
         )
+
+    def _changes(self, comparison: Comparison) -> Changes:
+        changes: Changes = []
+        after: str | None = ""
+        while after is not None:
+            page, after = run(
+                self._branches.differences(
+                    comparison, target_too=True, after=after, limit=_COMPARE_PAGE
+                )
+            )
+            changes.extend(change for item in page for change in _changed(item))
+            run(self._backend.pause())
+        return changes
 
     def _decide(
         self, comparison: Comparison, source: str, target: str, strategy: Strategy

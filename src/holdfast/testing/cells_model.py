@@ -10,6 +10,11 @@ list of everything written to it, oldest first, deletes among it:
 
 The methods are those of `store.cells`. Time is a plain number that stands still
 until a test moves it, and a commit's number counts the calls that wrote.
+
+A fork is a copy of all lists: what the engines avoid, so they share no idea here
+either. Lists are never cut; each knows how many of its oldest entries retention
+has dropped, which is exact on `main`. What an engine still shows of a branch's
+past beyond that is up to it, see `ModelCells.certain`.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -28,6 +34,10 @@ GONE = object()
 
 class Refused(Exception):
     """The call can never work as it is written: the engine's InvalidArgument."""
+
+
+class Missing(Exception):
+    """There is no such branch: the engine's NotFound."""
 
 
 class Written(NamedTuple):
@@ -46,6 +56,55 @@ Condition = Callable[[int], bool]
 """Whether a write is done, given the version that the cell has, 0 when it is absent."""
 
 
+@dataclass(eq=False)
+class ModelCell:
+    """One cell on one branch."""
+
+    entries: Versions = field(default_factory=list)
+    inherited: int = 0  # so many entries came with the fork
+    dropped: int = 0  # so many of the oldest are no longer kept
+
+    @property
+    def kept(self) -> Versions:
+        """What retention keeps, oldest first."""
+        return self.entries[self.dropped :]
+
+
+@dataclass(eq=False)
+class ModelBranch:
+    """The cells of one branch by name, and where it came from."""
+
+    cells: dict[str, ModelCell] = field(default_factory=dict)
+    parent: ModelBranch | None = None
+    fork_commit: int = 0
+
+    def fork(self, commit: int) -> ModelBranch:
+        """A branch with all that this one has now."""
+        cells = {
+            name: ModelCell(list(cell.entries), len(cell.entries), cell.dropped)
+            for name, cell in self.cells.items()
+        }
+        return ModelBranch(cells, self, commit)
+
+    def state(self, commit: float | None = None) -> dict[str, Written]:
+        """The newest entry of every cell, deletes included, now or at that commit."""
+        found = {}
+        for name, cell in self.cells.items():
+            seen = [e for e in cell.entries if commit is None or e.commit <= commit]
+            if seen:
+                found[name] = seen[-1]
+        return found
+
+
+class ModelSpace:
+    """A namespace: its branches, with `main` among them."""
+
+    def __init__(self) -> None:
+        self.branches = {"main": ModelBranch()}
+        self.merges: dict[frozenset[ModelBranch], dict[str, Written]] = {}
+        self.forks: dict[UUID, tuple[str, ModelBranch]] = {}
+
+
 class ModelStore:
     """All cells of one store. `keep` is how many versions of a cell stay, None for all."""
 
@@ -53,19 +112,39 @@ class ModelStore:
         self.keep = keep
         self.now = 0
         self.commits = 0
-        self._namespaces: dict[str, dict[str, Versions]] = {}
+        self._namespaces: dict[str, ModelSpace] = {}
 
     def namespace(self, name: str) -> ModelCells:
-        """The cells of one namespace."""
-        return ModelCells(self, self._namespaces.setdefault(name, {}))
+        """The cells of one namespace, on `main`."""
+        return ModelCells(self, self.space(name), "main")
+
+    def space(self, name: str) -> ModelSpace:
+        """Everything in one namespace."""
+        return self._namespaces.setdefault(name, ModelSpace())
 
 
 class ModelCells:
-    """The cells of one namespace, with the methods of `store.cells`."""
+    """The cells of one namespace on one branch, with the methods of `store.cells`."""
 
-    def __init__(self, store: ModelStore, cells: dict[str, Versions]) -> None:
+    def __init__(self, store: ModelStore, space: ModelSpace, branch: str) -> None:
         self._store = store
-        self._cells = cells
+        self._space = space
+        self._branch = branch
+
+    def on(self, branch: str) -> ModelCells:
+        """The cells on that branch."""
+        return ModelCells(self._store, self._space, branch)
+
+    @property
+    def is_main(self) -> bool:
+        """True on `main`."""
+        return self._branch == "main"
+
+    @property
+    def _cells(self) -> dict[str, ModelCell]:
+        if self._branch not in self._space.branches:
+            raise Missing(self._branch)
+        return self._space.branches[self._branch].cells
 
     def init(self, name: str, value: object, *, op_id: UUID | None = None) -> int:
         """Keeps what exists; the version it has or gets."""
@@ -83,6 +162,8 @@ class ModelCells:
         """The new versions, all of one commit."""
         for name, value in values.items():
             _check(name, value)
+        if values:
+            _ = self._cells  # nothing is written to a branch that is missing
         self._store.commits += 1
         return {name: self._apply(name, value, op_id)[1] for name, value in values.items()}
 
@@ -110,18 +191,20 @@ class ModelCells:
     def get_versioned(self, name: str) -> Written | None:
         """The newest version."""
         _check(name)
-        return _current(self._cells.get(name, []))
+        return _current(self._kept(name))
 
     def get_at(self, name: str, when: int) -> Written | None:
         """The version that was current then, if it is still kept."""
         _check(name)
-        return _current([entry for entry in self._cells.get(name, []) if entry.updated_at <= when])
+        return _current([entry for entry in self._kept(name) if entry.updated_at <= when])
 
     def getv(self, name: str, limit: int | None = None) -> Versions:
         """The versions that are kept, newest first."""
         _check(name)
         _check_limit(limit)
-        newest_first = reversed(self._cells.get(name, []))
+        if limit == 0:
+            return []  # nothing is looked for, not even the branch
+        newest_first = reversed(self._kept(name))
         return [entry for entry in newest_first if entry.value is not GONE][:limit]
 
     def list(
@@ -132,15 +215,17 @@ class ModelCells:
         _check_limit(limit)
         if after is not None:
             _check_text(after)
+        if limit == 0:
+            return []
         names = sorted(
-            (name for name, entries in self._cells.items() if _current(entries)), key=str.encode
+            (name for name, cell in self._cells.items() if _current(cell.entries)), key=str.encode
         )
         above = [name for name in names if after is None or name.encode() > after.encode()]
         return [name for name in above if name.startswith(prefix)][:limit]
 
     def prune(self, keep: int) -> int:
         """How many entries went because only the newest versions are to stay."""
-        return sum(_trim(entries, keep) for entries in self._cells.values())
+        return sum(_trim(cell, keep) for cell in self._cells.values())
 
     def every_name(self) -> Names:
         """All names ever used, deleted ones too."""
@@ -148,7 +233,42 @@ class ModelCells:
 
     def deleted_after(self, name: str, version: int) -> bool:
         """True if this version of the cell was deleted, and the model still knows it."""
-        return any(entry.value is GONE and entry.version == version for entry in self._cells[name])
+        return any(
+            entry.value is GONE and entry.version == version for entry in self._cells[name].entries
+        )
+
+    def everything(self, name: str) -> Versions:
+        """All versions there ever were on this branch, newest first."""
+        cell = self._cells.get(name, ModelCell())
+        return [entry for entry in reversed(cell.entries) if entry.value is not GONE]
+
+    def ever_at(self, name: str, when: int) -> Written | None:
+        """What was current then, whether it is still kept or not."""
+        cell = self._cells.get(name, ModelCell())
+        return _current([entry for entry in cell.entries if entry.updated_at <= when])
+
+    def unchanged_since(self, name: str, when: int) -> bool:
+        """True if nothing was written to the cell later than that."""
+        cell = self._cells.get(name, ModelCell())
+        return all(entry.updated_at <= when for entry in cell.entries)
+
+    def certain(self, name: str) -> int:
+        """How many of the newest versions must be there, whatever other branches have done.
+
+        The branch's own that are kept; of what it inherited the newest, if it shows at all.
+        """
+        cell = self._cells.get(name, ModelCell())
+        if self.is_main:
+            return len(self.getv(name))
+        own = cell.entries[max(cell.inherited, cell.dropped) :]
+        count = sum(entry.value is not GONE for entry in own)
+        last = cell.entries[: cell.inherited][-1:]
+        shows = cell.dropped <= cell.inherited and bool(last) and last[0].value is not GONE
+        return count + shows
+
+    def _kept(self, name: str) -> Versions:
+        cell = self._cells.get(name)
+        return [] if cell is None else cell.kept
 
     def _write(
         self, name: str, value: object, op_id: UUID | None, *, when: Condition
@@ -160,8 +280,10 @@ class ModelCells:
         self, name: str, value: object, op_id: UUID | None, *, when: Condition = lambda _: True
     ) -> tuple[bool, int]:
         """Whether it was done, by this call or the first one of its op_id, and the version."""
-        entries = self._cells.get(name, [])
-        for entry in entries:
+        cells = self._cells
+        cell = cells.get(name, ModelCell())
+        entries = cell.entries
+        for entry in entries[max(cell.inherited, cell.dropped) :]:
             if op_id is not None and entry.op_id == op_id:
                 return True, entry.version
         current = _current(entries)
@@ -170,25 +292,29 @@ class ModelCells:
             return False, live
         counter = entries[-1].version if entries else 0
         version = counter if value is GONE else counter + 1
+        self.add(name, value, version, op_id)
+        return True, version
+
+    def add(self, name: str, value: object, version: int, op_id: UUID | None) -> None:
+        """Add an entry, whatever its version."""
+        cell = self._cells.setdefault(name, ModelCell())
+        entries = cell.entries
         # A cell's time never goes back, also when the clock does.
         at = max(self._store.now, entries[-1].updated_at if entries else self._store.now)
         entries.append(Written(value, version, at, self._store.commits, op_id))
         if self._store.keep is not None:
-            _trim(entries, self._store.keep)
-        self._cells[name] = entries
-        return True, version
+            _trim(cell, self._store.keep)
 
 
 def _current(entries: Versions) -> Written | None:
     return entries[-1] if entries and entries[-1].value is not GONE else None
 
 
-def _trim(entries: Versions, keep: int) -> int:
-    oldest = entries[-1].version - keep
-    kept = [entry for entry in entries if entry.version > oldest]
-    gone = len(entries) - len(kept)
-    entries[:] = kept
-    return gone
+def _trim(cell: ModelCell, keep: int) -> int:
+    oldest = cell.entries[-1].version - keep
+    gone = sum(entry.version <= oldest for entry in cell.entries) - cell.dropped
+    cell.dropped += max(gone, 0)
+    return max(gone, 0)
 
 
 def _check(name: str, value: object = None) -> None:

@@ -36,6 +36,7 @@ class PostgresCells(SqlCells):
             trim=TrimCells(queries["prune_cells"], keep),
         )
         own = CellQueries(
+            get_on_branch=queries["get_branch_cell"],
             names_now=queries["list_names"],
             names_upto=queries["list_names_upto"],
             states=queries["get_states"],

@@ -32,6 +32,51 @@ LEFT JOIN LATERAL (
 ) AS v ON true
 ORDER BY i.item
 
+-- name: get_branch_cell
+-- From level to level until there is a version; a tombstone is one. No row: no such branch.
+-- LATERAL as in get_cells: as a plain join it read every version of the cell.
+WITH RECURSIVE walk (branch_id, found) AS (
+    SELECT b.id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.id
+          AND v.name = :name
+    )
+    FROM hf.branches AS b
+    WHERE b.namespace = :namespace
+      AND b.name = :branch
+      AND b.deleted_at IS NULL
+    UNION ALL
+    SELECT b.parent_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.parent_id
+          AND v.name = :name
+          AND v.commit_id <= b.fork_commit
+    )
+    FROM walk AS w
+    JOIN hf.branches AS b ON b.id = w.branch_id
+    WHERE w.found IS NULL
+)
+SELECT v.value, v.version, v.updated_at, v.commit_id
+FROM (
+    SELECT branch_id, found
+    FROM walk
+    ORDER BY found IS NULL
+    LIMIT 1
+) AS w
+LEFT JOIN LATERAL (
+    SELECT o.value, o.version, o.updated_at, o.commit_id
+    FROM hf.cell_versions AS o
+    WHERE o.namespace = :namespace
+      AND o.branch_id = w.branch_id
+      AND o.name = :name
+      AND o.commit_id = w.found
+    LIMIT 1
+) AS v ON true
+
 -- name: list_names
 SELECT name, deleted
 FROM hf.cells

@@ -38,6 +38,14 @@ DECLARE
 BEGIN
     source_id := "holdfast".lock_branch(p_namespace, p_source);
     target_id := "holdfast".branch_id(p_namespace, p_target);
+    IF target_id > 0 THEN
+        -- Who deletes it must wait until the note is there, and then takes it along. A row lock:
+        -- two branches' advisory locks could be waited for in a circle.
+        PERFORM 1 FROM "holdfast".branches AS b WHERE b.id = target_id AND b.deleted_at IS NULL FOR SHARE;
+        IF NOT FOUND THEN
+            target_id := NULL;
+        END IF;
+    END IF;
     IF source_id IS NULL OR target_id IS NULL THEN
         RETURN;
     END IF;
@@ -430,6 +438,11 @@ DECLARE
     v_hidden bigint;
     v_gone bigint;
 BEGIN
+    -- An older snapshot (only a caller's transaction has one) may not know of a fork: what is
+    -- too old goes with a later write.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RETURN ARRAY[0, 0];
+    END IF;
     SELECT
         array_agg(v.place) FILTER (WHERE NOT v.seen),
         array_agg(v.place) FILTER (WHERE v.seen),

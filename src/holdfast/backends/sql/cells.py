@@ -63,8 +63,8 @@ class CellBatches(NamedTuple):
 class CellQueries(NamedTuple):
     """Queries that engines word differently, and how they take a list of names.
 
-    The first two are for the names of one branch and whether each is deleted: now, and by
-    some commit. For `position` and `changes` see sql/feed.py.
+    `names_now` and `names_upto` are for the names of one branch and whether each is deleted,
+    now and by some commit. For `position` and `changes` see sql/feed.py.
     """
 
     names_now: str
@@ -72,6 +72,7 @@ class CellQueries(NamedTuple):
     states: str
     position: str
     changes: str
+    get_on_branch: str
     spell_names: Callable[[Sequence[str]], str]
 
 
@@ -82,7 +83,6 @@ class SqlCells:
         self._db = db
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
-        self._get_on_branch = load(__package__, "branches.sql", dialect)["get_branch_cell"]
         self._own = own
         self._feed = Feed(db, position=own.position, changes=own.changes)
         self.position = self._feed.position
@@ -110,7 +110,7 @@ class SqlCells:
         """What `get` finds on another branch than `main`."""
         namespace, branch, name = key
         params = {"namespace": namespace, "branch": branch, "name": name}
-        rows = await self._db.fetch(self._get_on_branch, params)
+        rows = await self._db.fetch(self._own.get_on_branch, params)
         if not rows:
             raise no_branch(branch)
         return rows[0] if rows[0][0] is not None else None

@@ -51,6 +51,7 @@ class SqliteCells(SqlCells):
         trim = TrimCells(retention)
         batches = CellBatches(write=WriteCells(trim), trim=trim)
         own = CellQueries(
+            get_on_branch=_OWN["get_branch_cell"],
             names_now=_OWN["list_names"],
             names_upto=_OWN["list_names"],
             states=_OWN["get_states"],

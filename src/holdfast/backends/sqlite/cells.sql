@@ -72,6 +72,43 @@ WHERE namespace = :namespace
   AND name = :branch
   AND deleted_at IS NULL
 
+-- name: get_branch_cell
+-- From level to level until there is a version; a tombstone is one. No row: no such branch.
+WITH RECURSIVE walk (branch_id, found) AS (
+    SELECT b.id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.id
+          AND v.name = :name
+    )
+    FROM hf.branches AS b
+    WHERE b.namespace = :namespace
+      AND b.name = :branch
+      AND b.deleted_at IS NULL
+    UNION ALL
+    SELECT b.parent_id, (
+        SELECT max(v.commit_id)
+        FROM hf.cell_versions AS v
+        WHERE v.namespace = :namespace
+          AND v.branch_id = b.parent_id
+          AND v.name = :name
+          AND v.commit_id <= b.fork_commit
+    )
+    FROM walk AS w
+    JOIN hf.branches AS b ON b.id = w.branch_id
+    WHERE w.found IS NULL
+)
+SELECT v.value, v.version, v.updated_at, v.commit_id
+FROM walk AS w
+LEFT JOIN hf.cell_versions AS v
+  ON v.namespace = :namespace
+ AND v.branch_id = w.branch_id
+ AND v.name = :name
+ AND v.commit_id = w.found
+ORDER BY w.found IS NULL
+LIMIT 1
+
 -- name: get_inherited
 -- The cell where the branch begins: from level to level until there is a version.
 WITH RECURSIVE walk (branch_id, found) AS (
