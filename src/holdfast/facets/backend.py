@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from holdfast.errors import Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellsBackend
+from holdfast.facets.sessions import Order
 
 
 class Capability(StrEnum):
@@ -27,6 +28,7 @@ class Capability(StrEnum):
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
+    SESSIONS = "cells: sessions, which read one snapshot"
 
 
 Params = Mapping[str, Any] | Sequence[Any]
@@ -64,6 +66,9 @@ class Facets(Protocol):
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""
 
+    def session(self, order: Order) -> OpenSession:
+        """A session of cells, which asks nothing yet; InvalidState inside a transaction."""
+
 
 class OpenTransaction(Facets, Protocol):
     """A transaction that has begun. Every error of the engine ends it; so do the last two calls."""
@@ -73,6 +78,23 @@ class OpenTransaction(Facets, Protocol):
 
     async def commit(self) -> None:
         """Make everything durable, or raise and leave nothing behind."""
+
+    async def rollback(self) -> None:
+        """Leave nothing behind."""
+
+
+class OpenSession(Facets, Protocol):
+    """A session of cells: its first read opens the snapshot, and the last two calls end it.
+
+    So does a failed read, and the snapshot's age: every call is a Timeout from then on.
+    Whatever ends it, and also when it is forgotten, it leaves nothing open.
+    """
+
+    async def commit(self) -> dict[str, int]:
+        """Write everything in one atomic commit: the new version of each cell with a value.
+
+        Conflict, retryable and with the names as `cells`, when others changed what was read.
+        """
 
     async def rollback(self) -> None:
         """Leave nothing behind."""

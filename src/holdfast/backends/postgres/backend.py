@@ -16,11 +16,14 @@ from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.sql.queries import Dialect, postgres
+from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress
+from holdfast.facets.backend import Backend, Capability, OpenSession, OpenTransaction, Progress
 from holdfast.facets.cells import Retention
+from holdfast.facets.sessions import Order, no_session_here
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 
@@ -49,10 +52,15 @@ class PostgresBackend:
         retention = Retention.of(config.history)
         self.cells = PostgresCells(db, dialect, retention)
         self.branches = PostgresBranches(db, dialect, self.cells, retention)
+        self._sessions = PostgresSessions(db, dialect, retention)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        return SqlSession(self, self._sessions, order)
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -122,3 +130,7 @@ class PostgresOpenTransaction:
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._scope.of.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        raise no_session_here(order, "transaction")

@@ -57,10 +57,11 @@ WITH RECURSIVE walk (name, branch_id, found) AS (
 )
 SELECT
     w.name, v.value, v.version,
-    CASE WHEN w.branch_id = :branch_id::bigint THEN v.commit_id ELSE 0 END
+    CASE WHEN w.branch_id = :branch_id::bigint THEN v.commit_id ELSE 0 END,
+    v.updated_at, v.commit_id
 FROM walk AS w
 CROSS JOIN LATERAL (
-    SELECT o.value, o.version, o.commit_id
+    SELECT o.value, o.version, o.updated_at, o.commit_id
     FROM hf.cell_versions AS o
     WHERE o.namespace = :namespace
       AND o.branch_id = w.branch_id

@@ -57,6 +57,9 @@ class PgConnection(Protocol):
     async def close(self) -> None:
         """Free the connection."""
 
+    def drop(self) -> None:
+        """Free the connection without waiting for anything, from any thread."""
+
     @property
     def usable(self) -> bool:
         """True while nothing is in flight or half done on it."""
@@ -165,6 +168,10 @@ class BlockingConnection:
         """See PgConnection."""
         self._raw.close()
 
+    def drop(self) -> None:
+        """See PgConnection."""
+        self._raw.pgconn.finish()
+
     @property
     def usable(self) -> bool:
         """See PgConnection."""
@@ -216,6 +223,10 @@ class AsyncConnection:
     async def close(self) -> None:
         """See PgConnection."""
         await self._raw.close()
+
+    def drop(self) -> None:
+        """See PgConnection."""
+        self._raw.pgconn.finish()
 
     @property
     def usable(self) -> bool:

@@ -217,7 +217,7 @@ class SqlBranches:
             "names": self._own.names(names),
         }
         rows = await self._db.fetch(self._own.get_states, params) if names else []
-        return {name: State(*state) for name, *state in rows}
+        return {name: State(*state) for name, *state, _, _ in rows}
 
     async def _merged(self, namespace: str, target_id: int, operation: Operation) -> MergeResult:
         """What the operation wrote to its target, as far as it is kept."""

@@ -136,6 +136,8 @@ WITH RECURSIVE walk (name, branch_id, found) AS (
     JOIN hf.branches AS b ON b.id = w.branch_id
     WHERE w.found IS NULL
 )
-SELECT w.name, v.value, v.version, CASE WHEN w.branch_id = :branch_id THEN v.commit_id ELSE 0 END
+SELECT
+    w.name, v.value, v.version, CASE WHEN w.branch_id = :branch_id THEN v.commit_id ELSE 0 END,
+    v.updated_at, v.commit_id
 FROM walk AS w
 JOIN hf.cell_versions AS v ON v.commit_id = w.found

@@ -116,6 +116,11 @@ class SqliteDb:
         finally:
             self._readers.give_back(reader)
 
+    @property
+    def readers(self) -> Readers | OneConnection:
+        """The connections beside the writer."""
+        return self._readers
+
     async def begin(self, patience: float) -> tuple[SqliteConnection, Hold]:
         """The writer, in a write transaction that is the caller's until it releases the hold."""
         deadline = time.monotonic() + patience
