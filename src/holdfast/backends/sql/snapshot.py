@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from weakref import ref
 
 from holdfast.backends.sql.db import Answer, Batch, Item, Row
-from holdfast.errors import InvalidState, Timeout
+from holdfast.errors import InvalidState, StoreError, Timeout
 from holdfast.runtime import Runtime
 
 T = TypeVar("T")
@@ -83,6 +83,8 @@ class Snapshot(ABC):
             self.check()
             return await work()
         except BaseException as exc:
+            if isinstance(exc, StoreError):
+                exc.outcome_unknown = False  # it only read
             self._busy = False
             self._end(f"it failed ({exc})")
             raise
