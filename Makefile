@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear machine feed pgbouncer clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -55,6 +55,10 @@ cuts: $(READY)  ## 5,000 connections cut in the middle of a call
 linear: $(READY)  ## 200 histories of 10,000 operations on each engine
 	HOLDFAST_HISTORIES=200 HOLDFAST_HISTORY_OPS=10000 \
 		$(BIN)/python -m pytest tests/races/test_linearizability.py -s
+
+isolation: $(READY)  ## 200 histories of 3,000 sessions on each engine
+	HOLDFAST_SESSION_HISTORIES=200 HOLDFAST_SESSIONS=3000 \
+		$(BIN)/python -m pytest tests/races/test_isolation.py -s
 
 machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 	HOLDFAST_EXAMPLES=20000 $(BIN)/python -m pytest tests/machine -s

@@ -15,13 +15,13 @@ from typing import Self, TypeVar
 
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.retry import repeated
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
 from holdfast.config import StoreConfig
-from holdfast.errors import Conflict, InvalidArgument, InvalidState
+from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
-from holdfast.facets.retry import pauses
 
 T = TypeVar("T")
 _LONGEST = 24 * 24 * 3600.0  # of a transaction: what engines and timers can count to
@@ -66,17 +66,12 @@ class AsyncStore:
 
         The work is called once for each attempt, so it must have no effect outside.
         """
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")
-        for pause in pauses(attempts):
-            try:
-                async with self.transaction(timeout) as tx:
-                    return await work(tx)
-            except Conflict as conflict:
-                if not conflict.retryable or pause is None:
-                    raise
-            await self._backend.pause(pause)
-        raise InvalidState("there is no attempt left")
+
+        async def attempt() -> T:
+            async with self.transaction(timeout) as tx:
+                return await work(tx)
+
+        return await repeated(attempt, attempts, self._backend)
 
     async def join(self, connection: object) -> AsyncTransaction:
         """The store inside a transaction that the caller began on PostgreSQL, and will end.

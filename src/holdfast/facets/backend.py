@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
-from holdfast.facets.cells import CellsBackend
+from holdfast.facets.cells import CellLog, CellsBackend
+from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
-from holdfast.runtime import Topic
 
 
 class Capability(StrEnum):
@@ -30,6 +30,7 @@ class Capability(StrEnum):
     CELLS_WATCH = "cells: watch, from a cursor too"
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
+    SESSIONS = "cells: sessions, which read one snapshot"
 
 
 Params = Mapping[str, Any] | Sequence[Any]
@@ -49,9 +50,9 @@ def require(backend: Facets, capability: Capability) -> None:
         )
 
 
-def no_watch(topic: Topic) -> InvalidState:
-    """The error for a watch inside a transaction."""
-    return InvalidState(f"{topic[0]} cannot be watched inside a transaction: use the store")
+def no_watch(where: str) -> InvalidState:
+    """The error for a watch inside a transaction or session."""
+    return InvalidState(f"there is no watch inside a {where}: watch through the store")
 
 
 class Facets(Protocol):
@@ -72,8 +73,11 @@ class Facets(Protocol):
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""
 
-    def listen(self, topic: Topic) -> Listener:
-        """One who hears of commits about the topic, wherever they are made."""
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """The log of the namespace's cells, and one who hears of news; not in a transaction."""
+
+    def session(self, order: Order) -> OpenSession:
+        """A session of cells, which asks nothing yet; InvalidState inside a transaction."""
 
 
 class OpenTransaction(Facets, Protocol):
@@ -84,6 +88,23 @@ class OpenTransaction(Facets, Protocol):
 
     async def commit(self) -> None:
         """Make everything durable, or raise and leave nothing behind."""
+
+    async def rollback(self) -> None:
+        """Leave nothing behind."""
+
+
+class OpenSession(Facets, Protocol):
+    """A session of cells: its first read opens the snapshot, and the last two calls end it.
+
+    So does a failed read, and the snapshot's age: every call is a Timeout from then on.
+    Whatever ends it, and also when it is forgotten, it leaves nothing open.
+    """
+
+    async def commit(self) -> dict[str, int]:
+        """Write everything in one atomic commit: the new version of each cell with a value.
+
+        Conflict, retryable and with the names as `cells`, when others changed what was read.
+        """
 
     async def rollback(self) -> None:
         """Leave nothing behind."""

@@ -179,6 +179,20 @@ class CellsBackend(Protocol):
         the end.
         """
 
+    async def prune(
+        self, namespace: str, branch: str, *, after: str | None, limit: int
+    ) -> tuple[int, str | None]:
+        """Drop what retention no longer keeps from the next `limit` cells above `after`.
+
+        What another branch can see through this one stays, out of this one's sight.
+
+        Returns how many versions went, and the last name looked at, None at the end.
+        """
+
+
+class CellLog(Protocol):
+    """What a backend must do for watches of cells. A missing branch is NotFound here too."""
+
     async def page(
         self,
         namespace: str,
@@ -189,7 +203,7 @@ class CellsBackend(Protocol):
         limit: int,
         since: Position,
     ) -> tuple[list[ListedCell], str | None]:
-        """Like `names`, with the cells themselves."""
+        """Like `CellsBackend.names`, with the cells themselves."""
 
     async def position(self) -> Position:
         """Where the log of changes ends: whatever commits from now on lies above."""
@@ -200,16 +214,6 @@ class CellsBackend(Protocol):
         """The branch's id, and what was written to it itself, above the position.
 
         Looks at the next `limit` changes of the log. What retention dropped is left out.
-        """
-
-    async def prune(
-        self, namespace: str, branch: str, *, after: str | None, limit: int
-    ) -> tuple[int, str | None]:
-        """Drop what retention no longer keeps from the next `limit` cells above `after`.
-
-        What another branch can see through this one stays, out of this one's sight.
-
-        Returns how many versions went, and the last name looked at, None at the end.
         """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import codec
-from holdfast.facets.cells import Cell, CellsBackend, StoredChange, no_branch
+from holdfast.facets.cells import Cell, CellLog, StoredChange, no_branch
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.watch import Present, Seen
 
@@ -16,8 +16,8 @@ Written = Cell | None
 class CellSource:
     """The cells of a branch whose names start with a prefix. See Source."""
 
-    def __init__(self, cells: CellsBackend, namespace: str, branch: str, prefix: str) -> None:
-        self._cells = cells
+    def __init__(self, log: CellLog, namespace: str, branch: str, prefix: str) -> None:
+        self._log = log
         self._namespace = namespace
         self._branch = branch
         self._prefix = prefix
@@ -25,11 +25,11 @@ class CellSource:
 
     async def position(self) -> Position:
         """See Source."""
-        return await self._cells.position()
+        return await self._log.position()
 
     async def present(self, after: str | None, since: Position) -> Present[Written]:
         """See Source."""
-        cells, last = await self._cells.page(
+        cells, last = await self._log.page(
             self._namespace,
             self._branch,
             prefix=self._prefix,
@@ -49,7 +49,7 @@ class CellSource:
 
     async def changes(self, after: Position) -> Page[Seen[Written]]:
         """See Source."""
-        branch_id, page = await self._cells.changes(
+        branch_id, page = await self._log.changes(
             self._namespace, self._branch, prefix=self._prefix, after=after, limit=_PAGE
         )
         if self._branch_id not in (None, branch_id):

@@ -14,16 +14,17 @@ nothing and returns the first answer, for as long as that version is kept.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from holdfast import codec
-from holdfast.clock import to_us
+from holdfast.clock import Duration, to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Capability, Facets, require
+from holdfast.facets.branches import Operation
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
@@ -41,10 +42,14 @@ from holdfast.facets.cells import (
 from holdfast.facets.cells_watch import CellSource
 from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
+from holdfast.facets.sessions import MAX_AGE, Order, check_max_age
 from holdfast.facets.watch import Watching
 from holdfast.runtime.blocking import run
+from holdfast.sync.retry import repeated
+from holdfast.sync.sessions import CellsSession
 from holdfast.sync.watch import Watch
 
+T = TypeVar("T")
 _log = logging.getLogger("holdfast.cells")
 _PAGE = 1000
 _PRUNE_PAGE = 100  # cells per transaction, so that others get their turn
@@ -75,6 +80,40 @@ class Cells:
         require(self._backend, Capability.BRANCHES)
         check_name(branch, what="branch name")
         return Cells(self._backend, self._namespace, self._config, branch)
+
+    def session(
+        self, max_age: Duration = MAX_AGE, *, op_id: UUID | str | None = None
+    ) -> CellsSession:
+        """A session on these cells, for `with`: one snapshot to read, one commit at its end.
+
+        The snapshot may become `max_age` seconds old, at most 30: from then on the session
+        raises Timeout. `op_id` is the commit's: the same id again changes nothing.
+        """
+        require(self._backend, Capability.SESSIONS)
+        operation = Operation(operation_id(op_id), op_id is not None)
+        order = Order(self._namespace, self._branch, check_max_age(max_age), operation)
+        opened = self._backend.session(order)
+        cells = Cells(opened, self._namespace, self._config, self._branch)
+        return CellsSession(cells, opened)
+
+    def in_session(
+        self,
+        work: Callable[[CellsSession], T],
+        *,
+        attempts: int = 10,
+        max_age: Duration = MAX_AGE,
+        op_id: UUID | str | None = None,
+    ) -> T:
+        """The work's result, done in a session, again when it meets a retryable Conflict.
+
+        The work is called once for each attempt, so it must have no effect outside.
+        """
+
+        def attempt() -> T:
+            with self.session(max_age, op_id=op_id) as session:
+                return work(session)
+
+        return repeated(attempt, attempts, self._backend)
 
     def init(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The cell's version: of the value given here if it did not exist, else of what it has.
@@ -197,8 +236,8 @@ class Cells:
         require(self._backend, Capability.CELLS_WATCH)
         check_prefix(prefix)
         position = None if after is None else from_cursor(LOG, after)
-        source = CellSource(self._cells, self._namespace, self._branch, prefix)
-        listener = self._backend.listen((LOG, self._namespace))
+        log, listener = self._backend.follow_cells(self._namespace)
+        source = CellSource(log, self._namespace, self._branch, prefix)
         return Watch(Watching(source, listener, position), marker=marker)
 
     def prune(self) -> int:

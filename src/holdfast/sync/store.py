@@ -16,13 +16,13 @@ from typing import Self, TypeVar
 
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
 from holdfast.config import StoreConfig
-from holdfast.errors import Conflict, InvalidArgument, InvalidState
+from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
-from holdfast.facets.retry import pauses
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
+from holdfast.sync.retry import repeated
 from holdfast.sync.transaction import Transaction, TransactionScope
 
 T = TypeVar("T")
@@ -68,17 +68,12 @@ class Store:
 
         The work is called once for each attempt, so it must have no effect outside.
         """
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")
-        for pause in pauses(attempts):
-            try:
-                with self.transaction(timeout) as tx:
-                    return work(tx)
-            except Conflict as conflict:
-                if not conflict.retryable or pause is None:
-                    raise
-            run(self._backend.pause(pause))
-        raise InvalidState("there is no attempt left")
+
+        def attempt() -> T:
+            with self.transaction(timeout) as tx:
+                return work(tx)
+
+        return repeated(attempt, attempts, self._backend)
 
     def join(self, connection: object) -> Transaction:
         """The store inside a transaction that the caller began on PostgreSQL, and will end.

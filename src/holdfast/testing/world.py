@@ -17,11 +17,13 @@ import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.sessions import AsyncCellsSession
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.watch import AsyncWatch
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
+from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
 from holdfast.sync.transaction import Transaction, TransactionScope
 from holdfast.sync.watch import Watch
@@ -30,6 +32,7 @@ T = TypeVar("T")
 _TWINS: dict[type, type] = {
     Store: AsyncStore,
     Cells: AsyncCells,
+    CellsSession: AsyncCellsSession,
     Branches: AsyncBranches,
     Transaction: AsyncTransaction,
     TransactionScope: AsyncTransactionScope,
@@ -181,7 +184,9 @@ class _Awaitable:
             return _Awaitable(found)
         if not callable(found):
             return found
-        waits = inspect.iscoroutinefunction(getattr(_TWINS[type(self.target)], name))
+        # A session's operations are methods of the cells that it stands for.
+        owner = type(getattr(found, "__self__", self.target))
+        waits = inspect.iscoroutinefunction(getattr(_TWINS[owner], name))
 
         async def awaited(*args: object, **kwargs: object) -> object:
             return _twin(found(*map(_blocking, args), **kwargs))

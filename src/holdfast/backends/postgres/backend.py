@@ -16,14 +16,24 @@ from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.queries import Dialect, postgres
+from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
-from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress, no_watch
-from holdfast.facets.cells import Retention
+from holdfast.facets.backend import (
+    Backend,
+    Capability,
+    OpenSession,
+    OpenTransaction,
+    Progress,
+    no_watch,
+)
+from holdfast.facets.cells import LOG, CellLog, Retention
+from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
-from holdfast.runtime import Runtime, Topic
+from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 
 CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
@@ -58,11 +68,19 @@ class PostgresBackend:
         retention = Retention.of(config.history)
         self.cells = PostgresCells(db, dialect, retention)
         self.branches = PostgresBranches(db, dialect, self.cells, retention)
-        self.listen = db.listen
+        self._sessions = PostgresSessions(db, dialect, retention)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        return SqlSession(self, self._sessions, order)
+
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See Facets."""
+        return self.cells, self._db.listen((LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -129,10 +147,15 @@ class PostgresOpenTransaction:
         self.commit = scope.commit
         self.rollback = scope.rollback
 
-    def listen(self, topic: Topic) -> Listener:
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets."""
-        raise no_watch(topic)
+        del namespace
+        raise no_watch("transaction")
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._scope.of.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        raise no_session_here(order, "transaction")

@@ -39,8 +39,13 @@ class PostgresBranches(SqlBranches):
             begin_merge=BeginMerges(queries["begin_merge"]),
             end_merge=EndMerges(queries["end_merge"], Keep(retention)),
         )
-        own = Spelling(queries["list_merged"], op_id=bytes.hex)
-        super().__init__(db, dialect, cells, batches, own)
+        super().__init__(db, dialect, cells, batches, spelling(dialect))
+
+
+def spelling(dialect: Dialect) -> Spelling:
+    """See Spelling."""
+    queries = load(__package__, "branches.sql", dialect)
+    return Spelling(queries["list_merged"], op_id=bytes.hex)
 
 
 class ForkBranch:

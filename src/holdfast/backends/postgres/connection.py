@@ -39,8 +39,11 @@ class PgConnection(Protocol):
     async def run(self, sql: str, params: Params | None = None) -> list[Row]:
         """The rows of a statement, if it has any; without parameters it may be a script."""
 
-    async def begin(self, idle_secs: float) -> None:
-        """Begin a transaction, which the server ends when we leave it idle for so long."""
+    async def begin(self, idle_secs: float, *, snapshot: bool = False) -> None:
+        """Begin a transaction, which the server ends when we leave it idle for so long.
+
+        A `snapshot` only reads, and sees one moment.
+        """
 
     async def limit_lock_wait(self, millis: int | None) -> None:
         """Wait so long for locks from now on; None: as long as the store's setting says."""
@@ -54,6 +57,9 @@ class PgConnection(Protocol):
     async def close(self) -> None:
         """Free the connection."""
 
+    def drop(self) -> None:
+        """Free the connection without waiting for anything, from any thread."""
+
     @property
     def usable(self) -> bool:
         """True while nothing is in flight or half done on it."""
@@ -61,6 +67,10 @@ class PgConnection(Protocol):
     @property
     def in_transaction(self) -> bool:
         """True from BEGIN to its end, whichever it is."""
+
+
+# Read only: it takes no transaction id, so it holds up no feed.
+BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def idle_limit(idle_secs: float) -> str:
@@ -97,9 +107,9 @@ class BlockingConnection:
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def begin(self, idle_secs: float) -> None:
+    async def begin(self, idle_secs: float, *, snapshot: bool = False) -> None:
         """See PgConnection."""
-        await self.run(f"BEGIN; {idle_limit(idle_secs)}")
+        await self.run(f"{BEGIN_SNAPSHOT if snapshot else 'BEGIN'}; {idle_limit(idle_secs)}")
 
     async def limit_lock_wait(self, millis: int | None) -> None:
         """See PgConnection."""
@@ -125,6 +135,10 @@ class BlockingConnection:
     async def close(self) -> None:
         """See PgConnection."""
         self._raw.close()
+
+    def drop(self) -> None:
+        """See PgConnection."""
+        self._raw.pgconn.finish()
 
     @property
     def usable(self) -> bool:
@@ -162,9 +176,9 @@ class AsyncConnection:
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def begin(self, idle_secs: float) -> None:
+    async def begin(self, idle_secs: float, *, snapshot: bool = False) -> None:
         """See PgConnection."""
-        await self.run(f"BEGIN; {idle_limit(idle_secs)}")
+        await self.run(f"{BEGIN_SNAPSHOT if snapshot else 'BEGIN'}; {idle_limit(idle_secs)}")
 
     async def limit_lock_wait(self, millis: int | None) -> None:
         """See PgConnection."""
@@ -185,6 +199,10 @@ class AsyncConnection:
     async def close(self) -> None:
         """See PgConnection."""
         await self._raw.close()
+
+    def drop(self) -> None:
+        """See PgConnection."""
+        self._raw.pgconn.finish()
 
     @property
     def usable(self) -> bool:

@@ -59,6 +59,17 @@ class PostgresDb:
         await self._coalescer(batch).submit(unit)
         return unit.result()
 
+    async def write_alone(
+        self, batch: Batch[Item, Answer], items: Sequence[Item], size: int, topic: Topic
+    ) -> Sequence[Answer]:
+        """Like `write`, beside whatever else is under way: for what may wait for locks."""
+        self.check()
+        if self.transactions:
+            refuse_inside(self)
+        unit = Unit(batch, items, size, topic)
+        await settle([unit], self._attempt)
+        return unit.result()
+
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See Db."""
         self.check()

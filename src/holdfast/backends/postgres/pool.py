@@ -101,3 +101,10 @@ class Lease:
             await self._pool.take_back(self._connection, trusted=trusted)
         finally:
             self._place.release()
+
+    def drop(self) -> None:
+        """Close the connection and give the place back at once; for who can wait for nothing."""
+        try:
+            self._connection.drop()
+        finally:
+            self._place.release()

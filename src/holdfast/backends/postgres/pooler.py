@@ -19,6 +19,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from holdfast.backends.postgres.connection import (
+    BEGIN_SNAPSHOT,
     AsyncConnection,
     BlockingConnection,
     bounded,
@@ -28,6 +29,7 @@ from holdfast.backends.postgres.errors import translate
 from holdfast.backends.sql.db import Row
 from holdfast.config import StoreConfig
 
+_ISOLATION = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
 _RAISE_DURABILITY = (
     "SELECT set_config('synchronous_commit', 'on', true) "
     "WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply'); "
@@ -41,7 +43,7 @@ def limits(config: StoreConfig) -> str:
         for timeout in (config.statement_timeout, config.lock_timeout)
     )
     return (
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+        f"{_ISOLATION}"
         f"SET LOCAL statement_timeout = {statement_ms}; "
         f"SET LOCAL lock_timeout = {lock_ms}; "
         "SET LOCAL plan_cache_mode = force_generic_plan; "
@@ -69,9 +71,9 @@ class PooledBlocking(BlockingConnection):
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def begin(self, idle_secs: float) -> None:
+    async def begin(self, idle_secs: float, *, snapshot: bool = False) -> None:
         """See PgConnection."""
-        await self.run(f"BEGIN; {self._limits}{idle_limit(idle_secs)}")
+        await self.run(_beginning(self._limits, snapshot=snapshot) + idle_limit(idle_secs))
 
     async def limit_lock_wait(self, millis: int | None) -> None:
         """See PgConnection."""
@@ -97,13 +99,19 @@ class PooledAsync(AsyncConnection):
         except psycopg.Error as exc:
             raise translate(exc, self._where) from exc
 
-    async def begin(self, idle_secs: float) -> None:
+    async def begin(self, idle_secs: float, *, snapshot: bool = False) -> None:
         """See PgConnection."""
-        await self.run(f"BEGIN; {self._limits}{idle_limit(idle_secs)}")
+        await self.run(_beginning(self._limits, snapshot=snapshot) + idle_limit(idle_secs))
 
     async def limit_lock_wait(self, millis: int | None) -> None:
         """See PgConnection."""
         self._limits = _limited(self._usual_limits, millis)
+
+
+def _beginning(limits: str, *, snapshot: bool) -> str:
+    if snapshot:
+        return f"{BEGIN_SNAPSHOT}; {limits.removeprefix(_ISOLATION)}"
+    return f"BEGIN; {limits}"
 
 
 def _limited(usual: str, millis: int | None) -> str:

@@ -108,6 +108,91 @@ EXCEPTION
 END
 $$;
 
+CREATE FUNCTION holdfast.commit_session(p_namespace text, p_branch text, p_branch_id bigint, p_exclusive boolean, p_op_id uuid, p_look_up boolean, p_names text[], p_seen bigint[], p_write boolean[], p_values text[], p_new_versions bigint[], p_firsts text[], p_ends text[], p_found text[], p_found_in bigint[], p_versions bigint, p_age_us bigint, OUT outcome text, OUT cells text[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_cell record;
+    v_commit bigint;
+    v_now bigint;
+BEGIN
+    IF p_exclusive THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(p_namespace, p_branch_id));
+    ELSE
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_namespace, p_branch_id));
+    END IF;
+    IF p_branch_id IS DISTINCT FROM "holdfast".branch_id(p_namespace, p_branch) THEN
+        outcome := 'no branch';
+        RETURN;
+    END IF;
+
+-- Each in a statement of its own: what it finds must be newer than the lock.
+    FOR v_cell IN
+        SELECT i.name, i.seen, i.write
+        FROM unnest(p_names, p_seen, p_write) AS i (name, seen, write)
+        ORDER BY i.name COLLATE "C"
+    LOOP
+        v_commit := NULL;
+        IF v_cell.write THEN
+            SELECT c.commit_id INTO v_commit
+            FROM "holdfast".cells AS c
+            WHERE c.namespace = p_namespace
+              AND c.branch_id = p_branch_id
+              AND c.name = v_cell.name
+            FOR NO KEY UPDATE;
+        ELSE
+            SELECT c.commit_id INTO v_commit
+            FROM "holdfast".cells AS c
+            WHERE c.namespace = p_namespace
+              AND c.branch_id = p_branch_id
+              AND c.name = v_cell.name
+            FOR SHARE;
+        END IF;
+        IF coalesce(v_commit, 0) <> v_cell.seen THEN
+            cells := cells || v_cell.name;
+        END IF;
+    END LOOP;
+    IF p_look_up AND EXISTS (
+        SELECT 1
+        FROM "holdfast".cell_versions AS v
+        WHERE v.op_id = p_op_id AND v.namespace = p_namespace AND v.branch_id = p_branch_id
+    ) THEN
+        outcome := 'known';
+        RETURN;
+    END IF;
+    IF cardinality(p_firsts) > 0 THEN
+        SELECT cells || array_agg(coalesce(f.name, n.name)) INTO cells
+        FROM (
+            SELECT r.item, v.name
+            FROM unnest(p_firsts, p_ends) WITH ORDINALITY AS r (first, after_last, item)
+            CROSS JOIN LATERAL "holdfast".visible_names(p_namespace, p_branch_id, r.first, r.after_last)
+                AS v (name)
+        ) AS n
+        FULL JOIN unnest(p_found_in, p_found) AS f (item, name)
+          ON f.item = n.item AND f.name = n.name COLLATE "C"
+        WHERE f.name IS NULL OR n.name IS NULL;
+    END IF;
+    IF cardinality(cells) > 0 THEN
+        outcome := 'changed';
+        RETURN;
+    END IF;
+
+v_now := "holdfast".now_us();
+    FOR v_cell IN
+        SELECT i.name, i.value, i.version
+        FROM unnest(p_names, p_write, p_values, p_new_versions) AS i (name, write, value, version)
+        WHERE i.write
+        ORDER BY i.name COLLATE "C"
+    LOOP
+        PERFORM "holdfast".put_version(
+            p_namespace, p_branch_id, v_cell.name, v_cell.value, v_cell.version, p_op_id, v_now,
+            p_versions, p_age_us
+        );
+    END LOOP;
+    outcome := 'done';
+END
+$$;
+
 CREATE FUNCTION holdfast.delete_branch(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -181,32 +266,10 @@ v_now := "holdfast".now_us();
         WHERE i.write
         ORDER BY i.name COLLATE "C"
     LOOP
-        WITH head AS (
-            INSERT INTO "holdfast".cells AS c
-                (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-            SELECT
-                p_namespace, p_target_id, v_cell.name, v_cell.version, nextval('"holdfast".commit_ids'),
-                greatest(v_now, i.updated_at), v_cell.value IS NULL
-            FROM "holdfast".inherited_cell(p_namespace, p_target_id, v_cell.name) AS i
-            ON CONFLICT (namespace, branch_id, name) DO UPDATE
-            SET version = excluded.version,
-                commit_id = excluded.commit_id,
-                updated_at = greatest(c.updated_at, excluded.updated_at),
-                deleted = excluded.deleted
-            RETURNING c.commit_id, c.updated_at
-        )
-        INSERT INTO "holdfast".cell_versions
-            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-        SELECT
-            h.commit_id, p_namespace, p_target_id, v_cell.name, v_cell.version, h.updated_at,
-            p_op_id, v_cell.value
-        FROM head AS h;
-        IF p_versions IS NOT NULL THEN
-            PERFORM "holdfast".trim_cells(
-                p_namespace, p_target_id, v_cell.name, v_cell.name, 4, p_versions,
-                CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
-            );
-        END IF;
+        PERFORM "holdfast".put_version(
+            p_namespace, p_target_id, v_cell.name, v_cell.value, v_cell.version, p_op_id, v_now,
+            p_versions, p_age_us
+        );
     END LOOP;
 
 DELETE FROM "holdfast".merges
@@ -301,7 +364,7 @@ CREATE TABLE holdfast.cell_versions (
     version bigint NOT NULL,
     updated_at bigint NOT NULL,
     op_id uuid NOT NULL,
-    feed_xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    feed_xid xid8 NOT NULL,
     hidden boolean DEFAULT false NOT NULL,
     value text
 );
@@ -426,6 +489,41 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.put_version(p_namespace text, p_branch_id bigint, p_name text, p_value text, p_version bigint, p_op_id uuid, p_now bigint, p_versions bigint, p_age_us bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    WITH head AS (
+        INSERT INTO "holdfast".cells AS c
+            (namespace, branch_id, name, version, commit_id, updated_at, deleted, feed_xid)
+        SELECT
+            p_namespace, p_branch_id, p_name, p_version, nextval('"holdfast".commit_ids'),
+            greatest(p_now, i.updated_at), p_value IS NULL, pg_current_xact_id()
+        FROM "holdfast".inherited_cell(p_namespace, p_branch_id, p_name) AS i
+        ON CONFLICT (namespace, branch_id, name) DO UPDATE
+        SET version = excluded.version,
+            commit_id = excluded.commit_id,
+            -- Never back, also when the clock was.
+            updated_at = greatest(c.updated_at, excluded.updated_at),
+            deleted = excluded.deleted,
+            feed_xid = greatest(c.feed_xid, excluded.feed_xid)
+        RETURNING c.commit_id, c.updated_at, c.feed_xid
+    )
+    INSERT INTO "holdfast".cell_versions
+        (commit_id, namespace, branch_id, name, version, updated_at, op_id, feed_xid, value)
+    SELECT
+        h.commit_id, p_namespace, p_branch_id, p_name, p_version, h.updated_at, p_op_id,
+        h.feed_xid, p_value
+    FROM head AS h;
+    IF p_versions IS NOT NULL THEN
+        PERFORM "holdfast".trim_cells(
+            p_namespace, p_branch_id, p_name, p_name, 4, p_versions,
+            CASE WHEN p_age_us IS NULL THEN -1 ELSE p_now - p_age_us END
+        );
+    END IF;
+END
+$$;
+
 CREATE FUNCTION holdfast.trim_cells(p_namespace text, p_branch_id bigint, p_first text, p_last text, p_slice bigint, p_versions bigint, p_cutoff bigint) RETURNS bigint[]
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -496,6 +594,49 @@ BEGIN
     v_gone := coalesce(cardinality(v_old), 0) + coalesce(cardinality(v_seen), 0);
     RETURN ARRAY[v_gone - v_hidden, v_gone];
 END
+$$;
+
+CREATE FUNCTION holdfast.visible_names(p_namespace text, p_branch_id bigint, p_first text, p_end text) RETURNS SETOF text
+    LANGUAGE sql STABLE
+    AS $$
+    WITH RECURSIVE lineage (level, branch_id, upto) AS (
+        SELECT 1, b.parent_id, b.fork_commit
+        FROM "holdfast".branches AS b
+        WHERE b.id = p_branch_id
+        UNION ALL
+        SELECT l.level + 1, b.parent_id, b.fork_commit
+        FROM lineage AS l
+        JOIN "holdfast".branches AS b ON b.id = l.branch_id
+    ),
+    known (level, name, deleted) AS (
+        SELECT 0, c.name, c.deleted
+        FROM "holdfast".cells AS c
+        WHERE c.namespace = p_namespace
+          AND c.branch_id = p_branch_id
+          AND c.name >= p_first
+          AND c.name < p_end
+        UNION ALL
+        SELECT l.level, c.name, v.deleted
+        FROM lineage AS l
+        JOIN "holdfast".cells AS c
+          ON c.namespace = p_namespace
+         AND c.branch_id = l.branch_id
+         AND c.name >= p_first
+         AND c.name < p_end
+        CROSS JOIN LATERAL (
+            SELECT o.value IS NULL AS deleted
+            FROM "holdfast".cell_versions AS o
+            WHERE o.namespace = p_namespace
+              AND o.branch_id = l.branch_id
+              AND o.name = c.name
+              AND o.commit_id <= l.upto
+            ORDER BY o.commit_id DESC
+            LIMIT 1
+        ) AS v
+    )
+    SELECT n.name
+    FROM (SELECT DISTINCT ON (k.name) k.name, k.deleted FROM known AS k ORDER BY k.name, k.level) AS n
+    WHERE NOT n.deleted
 $$;
 
 CREATE FUNCTION holdfast.write_cell(p_namespace text, p_branch text, p_name text, p_expected bigint, p_value text, p_op_id uuid, p_look_up boolean, p_repeat boolean, p_versions bigint, p_age_us bigint, p_now bigint) RETURNS bigint

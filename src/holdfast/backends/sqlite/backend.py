@@ -9,19 +9,29 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.backends.sql.sessions import SqlSession
 from holdfast.backends.sqlite.branches import SqliteBranches
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
+from holdfast.backends.sqlite.sessions import SqliteSessions
 from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.facets.backend import Backend, Capability, OpenTransaction, Progress, no_watch
-from holdfast.facets.cells import Retention
+from holdfast.facets.backend import (
+    Backend,
+    Capability,
+    OpenSession,
+    OpenTransaction,
+    Progress,
+    no_watch,
+)
+from holdfast.facets.cells import LOG, CellLog, Retention
+from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
-from holdfast.runtime import Runtime, Topic
+from holdfast.runtime import Runtime
 from holdfast.url import MEMORY
 
 FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE, Capability.JOIN}
@@ -47,8 +57,9 @@ async def open_backend(path: str, config: StoreConfig, runtime: Runtime) -> Back
         raise
     capabilities = set(FILE_CAPABILITIES if folder is None else MEMORY_CAPABILITIES)
     if config.locking == "exclusive":
-        # One connection for everything: what others read would be the open transaction's.
-        capabilities -= {Capability.SHARED, Capability.TRANSACTIONS}
+        # One connection for everything: what others read would be the open transaction's, and
+        # a snapshot would keep the writer.
+        capabilities -= {Capability.SHARED, Capability.TRANSACTIONS, Capability.SESSIONS}
     try:
         await migrate(db, allowed=config.migrate)
         return SqliteBackend(db, frozenset(capabilities))
@@ -68,11 +79,19 @@ class SqliteBackend:
         retention = Retention.of(db.config.history)
         self.cells = SqliteCells(db, retention)
         self.branches = SqliteBranches(db, self.cells, retention)
-        self.listen = db.listen
+        self._sessions = SqliteSessions(db, retention)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        return SqlSession(self, self._sessions, order)
+
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See Facets."""
+        return self.cells, self._db.listen((LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -124,13 +143,18 @@ class SqliteOpenTransaction:
         self.commit = scope.commit
         self.rollback = scope.rollback
 
-    def listen(self, topic: Topic) -> Listener:
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets."""
-        raise no_watch(topic)
+        del namespace
+        raise no_watch("transaction")
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._scope.of.runtime.sleep(seconds)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        raise no_session_here(order, "transaction")
 
 
 def _temporary_folder() -> str:

@@ -17,21 +17,20 @@ from holdfast.backends.sql.branches import (
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.cells import (
     NEVER,
-    WRITE_SLICE,
     SqliteCells,
     TrimCells,
-    add_version,
     begin_commit,
     find_branch,
     get_newest,
-    inherited,
+    put_versions,
 )
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb
-from holdfast.facets.branches import MAX_LEVELS, Branch, MergeWrite
+from holdfast.facets.branches import MAX_LEVELS, Branch, Operation
 from holdfast.facets.cells import Retention
 
 _OWN = load(__package__, "branches.sql", SQLITE)
+SPELLING = Spelling(_OWN["list_merged"], op_id=bytes)
 _PURGE_STEP = 500  # versions in one transaction: the loop waits for it
 
 
@@ -46,8 +45,7 @@ class SqliteBranches(SqlBranches):
             begin_merge=BeginMerges(),
             end_merge=EndMerges(TrimCells(retention)),
         )
-        own = Spelling(_OWN["list_merged"], op_id=bytes)
-        super().__init__(db, SQLITE, cells, batches, own)
+        super().__init__(db, SQLITE, cells, batches, SPELLING)
 
 
 class ForkBranch:
@@ -170,28 +168,9 @@ class EndMerges:
             newest = get_newest(on, (namespace, target_id, write.name)) or NEVER
             if newest[3] != write.seen:
                 return False
-        self._write(on, namespace, target_id, writes, op_id)
+        cells = [(write.name, write.payload, write.version) for write in writes if write.write]
+        operation = Operation(op_id, given=True)
+        put_versions(on, self._trim, namespace, target_id, cells, operation=operation)
         on.execute(_OWN["forget_merge"], pair)
         on.execute(_OWN["end_merge"], pair)
         return True
-
-    def _write(
-        self,
-        on: SqliteConnection,
-        namespace: str,
-        target_id: int,
-        writes: Sequence[MergeWrite],
-        op_id: bytes,
-    ) -> None:
-        now, commit_id, forked = begin_commit(on)
-        for write in writes:
-            if not write.write:
-                continue
-            commit_id += 1
-            place = (namespace, target_id, write.name)
-            _, _, updated_at, _ = get_newest(on, place) or inherited(on, place) or NEVER
-            version = (write.version, max(now, updated_at), op_id, True, write.payload)
-            add_version(on, (commit_id, *place, *version))
-            if self._trim.needed:
-                newest = (write.version, commit_id)
-                self._trim.cell(on, place, newest, now, WRITE_SLICE, forked=forked)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from holdfast.backends.sql.cells import (
     NO_BRANCH,
@@ -19,7 +20,7 @@ from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Corrupt
-from holdfast.facets.branches import MAIN_ID
+from holdfast.facets.branches import MAIN_ID, Operation
 from holdfast.facets.cells import (
     ANY,
     MAIN,
@@ -34,7 +35,7 @@ _OWN = load(__package__, "cells.sql", SQLITE)
 _BEGIN_COMMIT, _GET_NEWEST, _ADD_VERSION = (
     _OWN[name] for name in ("begin_commit", "get_newest", "add_version")
 )
-WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
+_WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
 _PRUNE_SLICE = 10  # of each cell in one transaction: the loop waits for it
 
 # A cell that never was: version, deleted, updated_at, commit_id.
@@ -97,7 +98,7 @@ class WriteCells:
                 commit_id += outcome.applied
                 if outcome.applied and self._trim.needed:
                     newest = (outcome.version, commit_id)
-                    self._trim.cell(on, place, newest, now, WRITE_SLICE, forked=forked)
+                    self._trim.cell(on, place, newest, now, _WRITE_SLICE, forked=forked)
             outcomes.append(outcome)
         return outcomes
 
@@ -203,9 +204,48 @@ def get_newest(on: SqliteConnection, place: Place) -> tuple[int, bool, int, int]
     return found
 
 
-def add_version(on: SqliteConnection, row: tuple[object, ...]) -> None:
-    """Add a version: commit id, place, version, time, operation id, whether given, payload."""
-    on.execute(_ADD_VERSION, row)
+def put_versions(
+    on: SqliteConnection,
+    trim: TrimCells,
+    namespace: str,
+    branch_id: int,
+    cells: Iterable[tuple[str, str | None, int]],
+    *,
+    operation: Operation,
+) -> None:
+    """Write cells (name, payload, version) whose versions were decided before."""
+    now, commit_id, forked = begin_commit(on)
+    for name, payload, version in cells:
+        commit_id += 1
+        place = (namespace, branch_id, name)
+        _, _, updated_at, _ = get_newest(on, place) or inherited(on, place) or NEVER
+        on.execute(
+            _ADD_VERSION, (commit_id, *place, version, max(now, updated_at), *operation, payload)
+        )
+        if trim.needed:
+            trim.cell(on, place, (version, commit_id), now, _WRITE_SLICE, forked=forked)
+
+
+def list_names(
+    on: SqliteConnection, level: tuple[str, int, int], first: str, end: str
+) -> list[tuple[str, bool | None]]:
+    """All names that a level (namespace, branch id, last commit) has, as SqlCells.level_names."""
+    namespace, branch_id, upto = level
+    params = {
+        "namespace": namespace,
+        "branch_id": branch_id,
+        "upto": upto,
+        "first": first,
+        "end": end,
+        "limit": -1,
+    }
+    rows: list[Any] = on.execute(_OWN["list_names"], params).fetchall()
+    return rows
+
+
+def is_own_op(on: SqliteConnection, op_id: bytes, place: Place) -> bool:
+    """True if the cell has a version of that operation, whose id was the store's own."""
+    return on.execute(_OWN["find_own_op"], (op_id, *place)).get is not None
 
 
 def _known(on: SqliteConnection, write: CellWrite, place: Place) -> CellOutcome | None:

@@ -137,6 +137,11 @@ class SqliteDb:
             self._poller.start()
         return listener
 
+    @property
+    def readers(self) -> Readers | OneConnection:
+        """The connections beside the writer."""
+        return self._readers
+
     async def begin(self, patience: float) -> tuple[SqliteConnection, Hold]:
         """The writer, in a write transaction that is the caller's until it releases the hold."""
         deadline = time.monotonic() + patience

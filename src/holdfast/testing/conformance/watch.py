@@ -476,3 +476,18 @@ async def test_no_watch_inside_a_transaction(world: World) -> None:
     async with world.store.transaction() as tx:
         with pytest.raises(holdfast.InvalidState, match="transaction"):
             tx.cells.watch()
+
+
+@needs(Capability.CELLS_WATCH, Capability.SESSIONS)
+async def test_a_session_is_told_once_for_each_cell_when_it_commits(world: World) -> None:
+    store = world.store
+    await store.cells.set("gone", 0)
+    watch = store.cells.watch(after=await _cursor_now(store))
+    await _marker(watch)
+    async with store.cells.session() as session:
+        await session.set("a", 1)
+        await session.set("a", 2)
+        await session.delete("gone")
+        await _quiet(watch)
+    assert sorted(await _told(watch, 2)) == [("a", 2), ("gone", None)]
+    await _quiet(watch)

@@ -62,7 +62,7 @@ CREATE TABLE hf.cell_versions (
     op_id uuid NOT NULL,
     -- The transaction that wrote it, or that of the version before if that is a later one: a
     -- transaction that began early may write late, and a cell's versions must stay in order.
-    feed_xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    feed_xid xid8 NOT NULL,
     -- Retention has dropped it, but another branch still sees it.
     hidden boolean NOT NULL DEFAULT false,
     value text,

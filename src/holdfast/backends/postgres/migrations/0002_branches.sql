@@ -352,6 +352,53 @@ BEGIN
 END
 $$;
 
+-- Writes a cell at a version that was decided before, and trims it. The caller has locked the
+-- branch, and the cell or the branch exclusively.
+CREATE FUNCTION hf.put_version(
+    p_namespace text,
+    p_branch_id bigint,
+    p_name text,
+    p_value text,        -- NULL: delete
+    p_version bigint,
+    p_op_id uuid,
+    p_now bigint,
+    p_versions bigint,   -- retention, NULL when everything is kept
+    p_age_us bigint
+) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    WITH head AS (
+        INSERT INTO hf.cells AS c
+            (namespace, branch_id, name, version, commit_id, updated_at, deleted, feed_xid)
+        SELECT
+            p_namespace, p_branch_id, p_name, p_version, nextval('hf.commit_ids'),
+            greatest(p_now, i.updated_at), p_value IS NULL, pg_current_xact_id()
+        FROM hf.inherited_cell(p_namespace, p_branch_id, p_name) AS i
+        ON CONFLICT (namespace, branch_id, name) DO UPDATE
+        SET version = excluded.version,
+            commit_id = excluded.commit_id,
+            -- Never back, also when the clock was.
+            updated_at = greatest(c.updated_at, excluded.updated_at),
+            deleted = excluded.deleted,
+            feed_xid = greatest(c.feed_xid, excluded.feed_xid)
+        RETURNING c.commit_id, c.updated_at, c.feed_xid
+    )
+    INSERT INTO hf.cell_versions
+        (commit_id, namespace, branch_id, name, version, updated_at, op_id, feed_xid, value)
+    SELECT
+        h.commit_id, p_namespace, p_branch_id, p_name, p_version, h.updated_at, p_op_id,
+        h.feed_xid, p_value
+    FROM head AS h;
+    IF p_versions IS NOT NULL THEN
+        PERFORM hf.trim_cells(
+            p_namespace, p_branch_id, p_name, p_name, 4, p_versions,
+            CASE WHEN p_age_us IS NULL THEN -1 ELSE p_now - p_age_us END
+        );
+    END IF;
+END
+$$;
+
 -- Writes what a merge decided, and makes its cut the base of the next one. False, and nothing
 -- changes, when the target is no longer as it was seen or another merge has come between.
 CREATE FUNCTION hf.end_merge(
@@ -418,32 +465,10 @@ BEGIN
         WHERE i.write
         ORDER BY i.name COLLATE "C"
     LOOP
-        WITH head AS (
-            INSERT INTO hf.cells AS c
-                (namespace, branch_id, name, version, commit_id, updated_at, deleted)
-            SELECT
-                p_namespace, p_target_id, v_cell.name, v_cell.version, nextval('hf.commit_ids'),
-                greatest(v_now, i.updated_at), v_cell.value IS NULL
-            FROM hf.inherited_cell(p_namespace, p_target_id, v_cell.name) AS i
-            ON CONFLICT (namespace, branch_id, name) DO UPDATE
-            SET version = excluded.version,
-                commit_id = excluded.commit_id,
-                updated_at = greatest(c.updated_at, excluded.updated_at),
-                deleted = excluded.deleted
-            RETURNING c.commit_id, c.updated_at
-        )
-        INSERT INTO hf.cell_versions
-            (commit_id, namespace, branch_id, name, version, updated_at, op_id, value)
-        SELECT
-            h.commit_id, p_namespace, p_target_id, v_cell.name, v_cell.version, h.updated_at,
-            p_op_id, v_cell.value
-        FROM head AS h;
-        IF p_versions IS NOT NULL THEN
-            PERFORM hf.trim_cells(
-                p_namespace, p_target_id, v_cell.name, v_cell.name, 4, p_versions,
-                CASE WHEN p_age_us IS NULL THEN -1 ELSE v_now - p_age_us END
-            );
-        END IF;
+        PERFORM hf.put_version(
+            p_namespace, p_target_id, v_cell.name, v_cell.value, v_cell.version, p_op_id, v_now,
+            p_versions, p_age_us
+        );
     END LOOP;
 
     DELETE FROM hf.merges

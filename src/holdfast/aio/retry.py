@@ -1,0 +1,26 @@
+"""Work that is tried again when it meets a Conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from holdfast.errors import Conflict, InvalidArgument, InvalidState
+from holdfast.facets.backend import Facets
+from holdfast.facets.retry import pauses
+
+T = TypeVar("T")
+
+
+async def repeated(attempt: Callable[[], Awaitable[T]], attempts: int, on: Facets) -> T:
+    """The attempt's result, of the first one that meets no retryable Conflict."""
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")
+    for pause in pauses(attempts):
+        try:
+            return await attempt()
+        except Conflict as conflict:
+            if not conflict.retryable or pause is None:
+                raise
+        await on.pause(pause)
+    raise InvalidState("there is no attempt left")

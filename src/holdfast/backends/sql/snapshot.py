@@ -1,0 +1,139 @@
+"""A snapshot as a Db that only reads: it has one connection, and an end.
+
+It ends when it is closed, when a read fails, when nobody holds it any more, and
+when its time is up: then from the watchdog's thread or the loop's timer, between
+two reads. Each end frees the connection, and only the first one does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+from weakref import ref
+
+from holdfast.backends.sql.db import Answer, Batch, Item, Row
+from holdfast.errors import InvalidState, StoreError, Timeout
+from holdfast.runtime import Runtime, Topic
+
+T = TypeVar("T")
+OVER = "it was committed or rolled back"
+
+
+class Home(Protocol):
+    """The store's connections that a snapshot belongs to."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The colour."""
+
+    @property
+    def check(self) -> Callable[[], None]:
+        """Raises when the store is closed or used where it must not be."""
+
+
+class Snapshot(ABC):
+    """See Db. It does one thing at a time: its session sees to that."""
+
+    def __init__(self, of: Home, limit: float) -> None:
+        self.of = of
+        self._limit = limit
+        self._due = time.monotonic() + limit
+        self._guard = threading.Lock()  # of the next two, for moments only
+        self._busy = False
+        self._why: str | None = None
+        self._call_off = of.runtime.later(limit, _Expiry(self))
+
+    @abstractmethod
+    async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
+        """See Db."""
+
+    async def write(
+        self,
+        batch: Batch[Item, Answer],
+        items: Sequence[Item],
+        size: int = 0,
+        topic: Topic | None = None,
+    ) -> Sequence[Answer]:
+        """Refuse."""
+        del items, size
+        raise InvalidState(f"a snapshot is only read, not for {batch} about {topic}")
+
+    def check(self) -> None:
+        """Raise when it is over, or the store is closed."""
+        self.of.check()
+        if time.monotonic() > self._due:  # a loop that never turns never comes to its timer
+            self.expire()
+        if self._why == _TOO_LONG:
+            raise Timeout(f"the session's snapshot became older than {self._limit:g} s")
+        if self._why is not None:
+            raise InvalidState(f"the session is over: {self._why}")
+
+    async def close(self) -> None:
+        """End it in good order."""
+        if self._ended(OVER):
+            await self._give_back()
+
+    def expire(self) -> None:
+        """End it, unless it is just being read: that read ends it."""
+        self._end(_TOO_LONG)
+
+    async def _reading(self, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of reading with the connection, which nobody takes away meanwhile."""
+        with self._guard:
+            self._busy = True
+        try:
+            self.check()
+            return await work()
+        except BaseException as exc:
+            if isinstance(exc, StoreError):
+                exc.outcome_unknown = False  # it only read
+            self._busy = False
+            self._end(f"it failed ({exc})")
+            raise
+        finally:
+            self._busy = False
+            if time.monotonic() > self._due:
+                self.expire()
+
+    def _end(self, why: str) -> None:
+        if self._ended(why):
+            self._drop()
+
+    def _ended(self, why: str) -> bool:
+        """True for the one who is to free the connection."""
+        with self._guard:
+            if self._why is not None or self._busy:
+                return False
+            self._why = why
+        self._call_off()
+        return True
+
+    @abstractmethod
+    async def _give_back(self) -> None:
+        """End the read transaction and return the connection to its pool."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Free the connection at once, on whatever thread."""
+
+    def __del__(self) -> None:
+        if getattr(self, "_call_off", None) is not None and self.of.runtime.at_home:
+            self._end("nobody held it any more")
+
+
+class _Expiry:
+    """A timer's call that does not keep a forgotten snapshot alive."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = ref(snapshot)
+
+    def __call__(self) -> None:
+        snapshot = self._snapshot()
+        if snapshot is not None:
+            snapshot.expire()
+
+
+_TOO_LONG = "its time is up"

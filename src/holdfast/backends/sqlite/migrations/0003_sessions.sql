@@ -1,0 +1,1 @@
+-- Nothing to do here: a session's commit is decided in Python, under the one writer.

@@ -1,0 +1,74 @@
+# GENERATED from holdfast/aio/sessions.py by tools/generate_sync.py: change that file instead.
+"""Sessions of cells: reads of one moment, and writes that hold only if nothing changed.
+
+    with store.cells.session() as s:
+        balance = s.get("alice")
+        s.set("alice", balance - 10)
+        s.set("bob", s.get("bob") + 10)
+
+Nobody waits for a session: what others changed meanwhile is a Conflict at its end.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.facets.backend import OpenSession
+from holdfast.runtime.blocking import run
+
+if TYPE_CHECKING:
+    from holdfast.sync.cells import Cells
+
+
+class CellsSession:
+    """The operations of cells, in one session; made by `cells.session()`.
+
+    All reads see one moment, the first one's, with the session's own writes on top. The end of
+    `with` commits, an exception does nothing; without `with`, call `commit`.
+    """
+
+    def __init__(self, cells: Cells, opened: OpenSession) -> None:
+        self._opened = opened
+        self._ended = False
+        # As they are on the cells themselves: same signatures, same checks.
+        self.init = cells.init
+        self.get = cells.get
+        self.get_versioned = cells.get_versioned
+        self.get_at = cells.get_at
+        self.getv = cells.getv
+        self.set = cells.set
+        self.set_many = cells.set_many
+        self.cas = cells.cas
+        self.delete = cells.delete
+        self.list = cells.list
+
+    def commit(self) -> dict[str, int]:
+        """The new version of each cell that was set, all written in one commit.
+
+        Conflict, and nothing is written, if others changed anything that was read or written
+        here: values, absence, lists. It is retryable and names the cells as `cells`.
+        """
+        self._ended = True
+        return run(self._opened.commit())
+
+    def rollback(self) -> None:
+        """Leave nothing behind."""
+        self._ended = True
+        run(self._opened.rollback())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
