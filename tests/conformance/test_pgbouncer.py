@@ -9,22 +9,15 @@ import pytest
 
 from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.bouncer import PgBouncer, need_pgbouncer, pgbouncer_version
-from holdfast.testing.conformance.branches import *  # noqa: F403
-from holdfast.testing.conformance.branches_merge import *  # noqa: F403
-from holdfast.testing.conformance.branches_retention import *  # noqa: F403
-from holdfast.testing.conformance.cells import *  # noqa: F403
-from holdfast.testing.conformance.cells_history import *  # noqa: F403
-from holdfast.testing.conformance.sessions import *  # noqa: F403
-from holdfast.testing.conformance.store import *  # noqa: F403
-from holdfast.testing.conformance.transactions import *  # noqa: F403
-from holdfast.testing.conformance.values import *  # noqa: F403
-from holdfast.testing.conformance.watch import *  # noqa: F403
+from holdfast.testing.conformance.suite import *  # noqa: F403
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import Engine
 
 need_pgbouncer()
 # From 1.21 on it can carry prepared statements. The store makes none, and must not mind.
 PREPARED = [0, 100] if pgbouncer_version() >= (1, 21) else [None]
+
+colours = ["blocking", "asyncio"]
 
 
 @pytest.fixture(scope="module", params=PREPARED, ids=lambda most: f"prepared={most}")

@@ -1,4 +1,4 @@
-"""The conformance suite on real PostgreSQL servers, the newest and the oldest we support."""
+"""The conformance suite on the newest PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.backends.postgres.backend import CAPABILITIES
-from holdfast.testing.conformance.branches import *  # noqa: F403
-from holdfast.testing.conformance.branches_merge import *  # noqa: F403
-from holdfast.testing.conformance.branches_retention import *  # noqa: F403
-from holdfast.testing.conformance.cells import *  # noqa: F403
-from holdfast.testing.conformance.cells_history import *  # noqa: F403
-from holdfast.testing.conformance.sessions import *  # noqa: F403
-from holdfast.testing.conformance.store import *  # noqa: F403
-from holdfast.testing.conformance.transactions import *  # noqa: F403
-from holdfast.testing.conformance.values import *  # noqa: F403
-from holdfast.testing.conformance.watch import *  # noqa: F403
+from holdfast.testing.conformance.suite import *  # noqa: F403
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import Engine
 
 
-@pytest.fixture(scope="module", params=["18", "16"])
-def postgres(request: pytest.FixtureRequest) -> Iterator[Engine]:
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Engine]:
     numbers = itertools.count()
-    with PostgresServer(request.param) as server:
+    with PostgresServer("18") as server:
         database = server.create_database()
         # A schema of its own makes a store as fresh as a database would, ten times faster.
         yield Engine(
-            f"PostgreSQL {request.param}",
+            "PostgreSQL 18",
             CAPABILITIES,
             lambda: f"{database}?schema=s{next(numbers)}",
         )

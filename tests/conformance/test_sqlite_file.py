@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends.sqlite.backend import FILE_CAPABILITIES
-from holdfast.testing.conformance.branches import *  # noqa: F403
-from holdfast.testing.conformance.branches_merge import *  # noqa: F403
-from holdfast.testing.conformance.branches_retention import *  # noqa: F403
-from holdfast.testing.conformance.cells import *  # noqa: F403
-from holdfast.testing.conformance.cells_history import *  # noqa: F403
-from holdfast.testing.conformance.sessions import *  # noqa: F403
-from holdfast.testing.conformance.store import *  # noqa: F403
-from holdfast.testing.conformance.transactions import *  # noqa: F403
-from holdfast.testing.conformance.values import *  # noqa: F403
-from holdfast.testing.conformance.watch import *  # noqa: F403
+from holdfast.testing.conformance.suite import *  # noqa: F403
 from holdfast.testing.world import Engine
 
 

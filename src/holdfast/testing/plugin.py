@@ -4,13 +4,17 @@ A backend's test module provides the fixture `engine` and imports the specs:
 
     pytest_plugins = ["holdfast.testing.plugin"]          # in conftest.py
 
-    from holdfast.testing.conformance.cells import *      # in test_mine.py
+    from holdfast.testing.conformance.suite import *      # in test_mine.py
 
     @pytest.fixture
     def engine(tmp_path):
         return Engine("mine", CAPABILITIES, lambda: f"mine://{uuid4()}")
 
-Each spec then runs in every colour. A spec that needs an ability which the
+Each spec then runs in every colour, or in those that the module names:
+
+    colours = ["blocking", "asyncio"]
+
+A spec that needs an ability which the
 engine lacks is skipped, and the end of the run lists what each engine lacks.
 """
 
@@ -49,7 +53,14 @@ def needs(*capabilities: Capability) -> Callable[[Spec], Spec]:
     return mark
 
 
-@pytest.fixture(params=list(COLOURS))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each spec once for every colour."""
+    if "world" in metafunc.fixturenames:
+        colours = getattr(metafunc.module, "colours", list(COLOURS))
+        metafunc.parametrize("world", colours, indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, engine: Engine) -> Iterator[World]:
     """A fresh store on the engine, in one colour."""
     missing = frozenset(Capability) - engine.capabilities

@@ -1,0 +1,12 @@
+"""Every spec there is: what a backend's test module imports."""
+
+from holdfast.testing.conformance.branches import *  # noqa: F403
+from holdfast.testing.conformance.branches_merge import *  # noqa: F403
+from holdfast.testing.conformance.branches_retention import *  # noqa: F403
+from holdfast.testing.conformance.cells import *  # noqa: F403
+from holdfast.testing.conformance.cells_history import *  # noqa: F403
+from holdfast.testing.conformance.sessions import *  # noqa: F403
+from holdfast.testing.conformance.store import *  # noqa: F403
+from holdfast.testing.conformance.transactions import *  # noqa: F403
+from holdfast.testing.conformance.values import *  # noqa: F403
+from holdfast.testing.conformance.watch import *  # noqa: F403
