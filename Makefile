@@ -50,7 +50,7 @@ power: $(READY)  ## 100,000 power losses
 	HOLDFAST_POWER_TRIALS=100000 $(BIN)/python -m pytest tests/faults/test_power_loss.py -s
 
 cuts: $(READY)  ## 5,000 connections cut in the middle of a call
-	HOLDFAST_CUTS=5000 $(BIN)/python -m pytest tests/faults/test_postgres_faults.py -s
+	HOLDFAST_CUTS=5000 $(BIN)/python -m pytest tests/faults/test_postgres_faults.py tests/faults/test_postgres_branches.py -s
 
 linear: $(READY)  ## 200 histories of 10,000 operations on each engine
 	HOLDFAST_HISTORIES=200 HOLDFAST_HISTORY_OPS=10000 \

@@ -42,20 +42,18 @@ def look(gate: Callable[[], None], *, url: str, seed: str) -> int:
     return seen
 
 
-def merge_into_the_doomed(gate: Callable[[], None], *, url: str, seed: str) -> int:
-    """Merge into branches, and between them, that may be gone at any moment."""
+def merge_the_doomed(gate: Callable[[], None], *, url: str, seed: str) -> int:
+    """Merge from and into branches that may be gone at any moment; `sink` takes what they have."""
     rng = random.Random(seed)
     merged = 0
     with holdfast.open(url) as store:
         gate()
         while not _all_have_enough(store):
             store.cells.set("changing", merged)
-            target = rng.choice([*BRANCHES, *(f"child of {name}" for name in BRANCHES)])
-            source = rng.choice(["main", *BRANCHES])
-            if source == target:
-                continue
+            doomed = rng.choice([*BRANCHES, *(f"child of {name}" for name in BRANCHES)])
+            sides = rng.choice([("main", doomed), (doomed, "sink")])
             with contextlib.suppress(holdfast.NotFound, holdfast.Conflict):
-                store.branches.merge(source, target, strategy="target_wins")
+                store.branches.merge(*sides, strategy="target_wins")
                 merged += 1
     return merged
 
