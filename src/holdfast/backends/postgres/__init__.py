@@ -11,6 +11,7 @@ In the schema `holdfast` (or `?schema=`):
     write_cell()    one write: the rule, in one round trip
     write_cells()   a batch of them, in key order
     trim_cells()    retention
+    commit_session()  what a session remembered, compared; and its writes
 
 See docs/design/postgres.md.
 """
