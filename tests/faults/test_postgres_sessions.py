@@ -229,6 +229,32 @@ def test_a_task_cancelled_in_a_read_frees_the_connection(
     asyncio.run(scene())
 
 
+def test_a_task_cancelled_in_its_commit_leaves_all_or_nothing_and_frees_the_connection(
+    watched: Watched, namespace: str, database: str
+) -> None:
+    async def scene() -> None:
+        config = StoreConfig(pool_size=1)
+        async with holdfast.open_async(watched.url, namespace, config=config) as store:
+            await store.cells.set_many({"a": 0, "b": 0})
+            s = store.cells.session()
+            await s.set_many({"a": 1, "b": 1})
+            async with holdfast.open_async(database, namespace) as other:
+                with pytest.raises(ZeroDivisionError):
+                    async with other.transaction() as tx:
+                        await tx.cells.set("b", "theirs")
+                        task = asyncio.create_task(s.commit())
+                        await asyncio.to_thread(watched.until, _WAITING, 1)
+                        task.cancel()
+                        with pytest.raises(asyncio.CancelledError):
+                            await task
+                        raise ZeroDivisionError
+            await is_free(store, watched)
+            # Once begun it goes on without its caller, as every write does.
+            assert [await store.cells.get(name) for name in "ab"] == [1, 1]
+
+    asyncio.run(scene())
+
+
 def test_a_cut_inside_ends_the_session_and_leaves_nothing(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:

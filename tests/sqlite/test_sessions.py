@@ -6,12 +6,15 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
 
 import apsw
 import pytest
 
 import holdfast
 from holdfast import Capability, Store
+from holdfast.backends.sqlite.backend import SqliteBackend
 from holdfast.sync.sessions import CellsSession
 
 PATIENCE = 30
@@ -186,3 +189,32 @@ def test_a_session_that_outlives_its_store_harms_nothing(path: Path) -> None:
     del s
     gc.collect()
     assert descriptors() < before
+
+
+@pytest.mark.parametrize("happened", [True, False])
+@pytest.mark.parametrize("op_id", [None, uuid4()])
+def test_a_commit_whose_answer_is_lost_has_one_effect(
+    store: Store, monkeypatch: pytest.MonkeyPatch, op_id: UUID | None, *, happened: bool
+) -> None:
+    backend = store._backend  # noqa: SLF001 - an engine whose sync fails cannot be had otherwise
+    assert isinstance(backend, SqliteBackend)
+    writer = backend._db._writer  # noqa: SLF001
+    execute = writer.execute
+    failed: list[str] = []
+
+    def fail_once(sql: str, *params: Any) -> Any:  # noqa: ANN401 - the driver's
+        if sql != "COMMIT" or failed:
+            return execute(sql, *params)
+        failed.append(sql)
+        if happened:
+            execute(sql)
+        raise apsw.IOError("planted")
+
+    s = store.cells.session(op_id=op_id)
+    s.set("a", s.get("a") + 1)
+    s.set("new", len(s.list()))
+    monkeypatch.setattr(writer, "execute", fail_once)
+    assert s.commit() == {"a": 2, "new": 1}
+    assert failed
+    assert [cell.value for cell in store.cells.getv("a")] == [1, 0]
+    assert [cell.value for cell in store.cells.getv("new")] == [1]

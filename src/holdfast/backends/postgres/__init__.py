@@ -14,6 +14,7 @@ In the schema `holdfast` (or `?schema=`):
     write_cells()   a batch of them, in key order
     trim_cells()    retention
     fork_branch() … what changes branches
+    commit_session()  what a session remembered, compared; and its writes
 
 See docs/design/postgres.md.
 """

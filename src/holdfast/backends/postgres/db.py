@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from holdfast.backends.postgres.pool import Lease, Pool
 from holdfast.backends.postgres.watch import Exchange
@@ -33,6 +34,7 @@ class PostgresDb:
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
+        self._alone: WeakSet[Coalescer] = WeakSet()  # who flushes is held by its flush
 
     async def write(
         self,
@@ -67,7 +69,10 @@ class PostgresDb:
         if self.transactions:
             refuse_inside(self)
         unit = Unit(batch, items, size, topic)
-        await settle([unit], self._attempt)
+        # Its own, for what it does besides gathering: a cancelled caller ends no flush.
+        coalescer = self.runtime.coalescer(self._flush)
+        self._alone.add(coalescer)
+        await coalescer.submit(unit)
         return unit.result()
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
@@ -110,7 +115,7 @@ class PostgresDb:
 
     async def _drain_and_free(self) -> None:
         try:
-            for coalescer in list(self._coalescers.values()):
+            for coalescer in [*self._coalescers.values(), *self._alone]:
                 await coalescer.drain()
         finally:  # also when the loop ends
             await self.runtime.offload(self.exchange.stop)

@@ -598,6 +598,7 @@ $$;
 
 CREATE FUNCTION holdfast.visible_names(p_namespace text, p_branch_id bigint, p_first text, p_end text) RETURNS SETOF text
     LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
     AS $$
     WITH RECURSIVE lineage (level, branch_id, upto) AS (
         SELECT 1, b.parent_id, b.fork_commit

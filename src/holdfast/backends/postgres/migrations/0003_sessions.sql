@@ -1,10 +1,12 @@
 -- Sessions: what one remembered is compared with what is there, and then written.
 
 -- The names that one sees who stands on a branch, from p_first on and below p_end.
+-- No sequential scans: a plan made while the table was young would stay with a connection.
 CREATE FUNCTION hf.visible_names(
     p_namespace text, p_branch_id bigint, p_first text, p_end text
 ) RETURNS SETOF text
 LANGUAGE sql STABLE
+SET enable_seqscan = off
 AS $$
     WITH RECURSIVE lineage (level, branch_id, upto) AS (
         SELECT 1, b.parent_id, b.fork_commit
