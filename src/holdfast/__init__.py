@@ -30,6 +30,7 @@ from holdfast.errors import (
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell
+from holdfast.facets.search import SearchHit
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.store import Store
 
@@ -51,6 +52,7 @@ __all__ = [
     "MergeResult",
     "NotFound",
     "PreconditionFailed",
+    "SearchHit",
     "Serialization",
     "Store",
     "StoreClosed",

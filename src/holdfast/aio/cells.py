@@ -22,7 +22,7 @@ from holdfast import codec
 from holdfast.clock import to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Capability, Facets, require
+from holdfast.facets.backend import Capability, Facets, Progress, require
 from holdfast.facets.cells import (
     ABSENT,
     ANY,
@@ -37,6 +37,7 @@ from holdfast.facets.cells import (
     check_expected,
 )
 from holdfast.facets.names import check_name, check_prefix, operation_id
+from holdfast.facets.search import SearchHit, check_hits, parse_words
 
 _log = logging.getLogger("holdfast.cells")
 _PAGE = 1000
@@ -45,6 +46,7 @@ _PRUNE_PAGE = 100  # cells per transaction, so that others get their turn
 # Inside the class, `list` is the method.
 Versions = list[Cell]
 Names = list[str]
+Hits = list[SearchHit]
 
 
 class AsyncCells:
@@ -177,6 +179,38 @@ class AsyncCells:
             size = min(2 * size, _PAGE)  # a few names may lie behind many deleted ones
             await self._backend.pause()
         return names[:limit]
+
+    async def search(self, words: str, *, limit: int = 20) -> Hits:
+        """The cells that hold all the words in their name or value, best first, ties by name.
+
+        `word*` finds whatever begins so; all other signs only separate words. InvalidState
+        until `enable_search` has been called for this store.
+        """
+        require(self._backend, Capability.CELLS_SEARCH)
+        return await self._backend.search.find(
+            self._namespace, self._branch, parse_words(words), limit=check_hits(limit)
+        )
+
+    async def enable_search(self, *, progress: Progress | None = None) -> None:
+        """Make the search index of the whole store, all namespaces, kept by every write since.
+
+        Returns when what was there before is indexed too, page by page beside other work.
+        Calling it again finishes what was interrupted, and does nothing to a complete index.
+        `progress` is called with how much is done and how much there is in all.
+        """
+        require(self._backend, Capability.CELLS_SEARCH)
+        await self._backend.search.install()
+        ready = False
+        while not ready:
+            done, total, ready = await self._backend.search.build()
+            if progress is not None:
+                progress(done, total)
+            await self._backend.pause()
+
+    async def disable_search(self) -> None:
+        """Drop the search index of the whole store; nothing happens if there is none."""
+        require(self._backend, Capability.CELLS_SEARCH)
+        await self._backend.search.remove()
 
     async def prune(self) -> int:
         """How many versions were dropped because the store's `history` does not keep them.

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from holdfast.errors import Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellsBackend
+from holdfast.facets.search import SearchBackend
 
 
 class Capability(StrEnum):
@@ -27,6 +28,7 @@ class Capability(StrEnum):
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
+    CELLS_SEARCH = "cells: search by words"
 
 
 Params = Mapping[str, Any] | Sequence[Any]
@@ -60,6 +62,10 @@ class Facets(Protocol):
     @property
     def cells(self) -> CellsBackend:
         """The engine's cells."""
+
+    @property
+    def search(self) -> SearchBackend:
+        """The engine's search in cells."""
 
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""
