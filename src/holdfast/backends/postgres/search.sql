@@ -162,24 +162,28 @@ FOR EACH ROW EXECUTE FUNCTION hf.search_add();
 CREATE TRIGGER search_drop AFTER DELETE ON hf.cell_versions
 FOR EACH ROW EXECUTE FUNCTION hf.search_drop();
 
--- Indexes the next old cells; false at the end. Their rows are locked first, so that nobody
--- writes to them between the look and the insert. What the triggers did already stays.
+-- Indexes the next old cells; false at the end. Whoever calls has the advisory lock. The cells'
+-- rows are locked first, so that nobody writes to them between the look and the insert. What the
+-- triggers did already stays.
 CREATE FUNCTION hf.search_build(p_limit bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    v_at hf.search_progress;
+    v_namespace text;
+    v_branch bigint;
+    v_name text;
     v_names text[];
     v_branches bigint[];
     v_namespaces text[];
 BEGIN
-    SELECT * INTO v_at FROM hf.search_progress FOR UPDATE;
+    SELECT p.namespace, p.branch_id, p.name INTO v_namespace, v_branch, v_name
+    FROM hf.search_progress AS p;
     SELECT array_agg(p.namespace), array_agg(p.branch_id), array_agg(p.name)
     INTO v_namespaces, v_branches, v_names
     FROM (
         SELECT c.namespace, c.branch_id, c.name
         FROM hf.cells AS c
-        WHERE (c.namespace, c.branch_id, c.name) > (v_at.namespace, v_at.branch_id, v_at.name)
+        WHERE (c.namespace, c.branch_id, c.name) > (v_namespace, v_branch, v_name)
         ORDER BY c.namespace, c.branch_id, c.name
         LIMIT p_limit
         FOR SHARE
@@ -248,7 +252,8 @@ ANALYZE hf.search
 -- name: remove
 DROP TRIGGER IF EXISTS search_add ON hf.cell_versions;
 DROP TRIGGER IF EXISTS search_drop ON hf.cell_versions;
-DROP FUNCTION IF EXISTS hf.search_build, hf.search_add, hf.search_drop, hf.search_words, hf.search_text;
+DROP FUNCTION IF EXISTS
+    hf.search_build, hf.search_add, hf.search_drop, hf.search_words, hf.search_text;
 DROP TABLE IF EXISTS hf.search_progress;
 DROP TABLE IF EXISTS hf.search
 
