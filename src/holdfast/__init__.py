@@ -30,6 +30,7 @@ from holdfast.errors import (
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell, CellChange
+from holdfast.facets.search import SearchHit
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.store import Store
@@ -54,6 +55,7 @@ __all__ = [
     "MergeResult",
     "NotFound",
     "PreconditionFailed",
+    "SearchHit",
     "Serialization",
     "Store",
     "StoreClosed",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellLog, CellsBackend
+from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
 
@@ -30,6 +31,7 @@ class Capability(StrEnum):
     CELLS_WATCH = "cells: watch, from a cursor too"
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
+    CELLS_SEARCH = "cells: search by words"
     SESSIONS = "cells: sessions, which read one snapshot"
 
 
@@ -69,6 +71,10 @@ class Facets(Protocol):
     @property
     def cells(self) -> CellsBackend:
         """The engine's cells."""
+
+    @property
+    def search(self) -> SearchBackend:
+        """The engine's search in cells."""
 
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""

@@ -23,7 +23,7 @@ from holdfast import codec
 from holdfast.clock import Duration, to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Capability, Facets, require
+from holdfast.facets.backend import Capability, Facets, Progress, require
 from holdfast.facets.branches import Operation
 from holdfast.facets.cells import (
     ABSENT,
@@ -42,6 +42,7 @@ from holdfast.facets.cells import (
 from holdfast.facets.cells_watch import CellSource
 from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
+from holdfast.facets.search import SearchHit, check_hits, parse_words
 from holdfast.facets.sessions import MAX_AGE, Order, check_max_age
 from holdfast.facets.watch import Watching
 from holdfast.runtime.blocking import run
@@ -57,6 +58,7 @@ _PRUNE_PAGE = 100  # cells per transaction, so that others get their turn
 # Inside the class, `list` is the method.
 Versions = list[Cell]
 Names = list[str]
+Hits = list[SearchHit]
 
 
 class Cells:
@@ -239,6 +241,40 @@ class Cells:
         log, listener = self._backend.follow_cells(self._namespace)
         source = CellSource(log, self._namespace, self._branch, prefix)
         return Watch(Watching(source, listener, position), marker=marker)
+
+    def search(self, words: str, *, limit: int = 20) -> Hits:
+        """The cells that hold all the words in their name or value, best first, ties by name.
+
+        `word*` finds whatever begins so; all other signs only separate words. InvalidState
+        until `enable_search` has been called for this store.
+        """
+        require(self._backend, Capability.CELLS_SEARCH)
+        return run(
+            self._backend.search.find(
+                self._namespace, self._branch, parse_words(words), limit=check_hits(limit)
+            )
+        )
+
+    def enable_search(self, *, progress: Progress | None = None) -> None:
+        """Make the search index of the whole store, all namespaces, kept by every write since.
+
+        Returns when what was there before is indexed too, page by page beside other work.
+        Calling it again finishes what was interrupted, and does nothing to a complete index.
+        `progress` is called with how much is done and how much there is in all.
+        """
+        require(self._backend, Capability.CELLS_SEARCH)
+        run(self._backend.search.install())
+        ready = False
+        while not ready:
+            done, total, ready = run(self._backend.search.build())
+            if progress is not None:
+                progress(done, total)
+            run(self._backend.pause())
+
+    def disable_search(self) -> None:
+        """Drop the search index of the whole store; nothing happens if there is none."""
+        require(self._backend, Capability.CELLS_SEARCH)
+        run(self._backend.search.remove())
 
     def prune(self) -> int:
         """How many versions were dropped because the store's `history` does not keep them.

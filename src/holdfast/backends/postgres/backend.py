@@ -16,6 +16,7 @@ from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.search import PostgresSearch
 from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.postgres.watch import Exchange
@@ -68,6 +69,7 @@ class PostgresBackend:
         retention = Retention.of(config.history)
         self.cells = PostgresCells(db, dialect, retention)
         self.branches = PostgresBranches(db, dialect, self.cells, retention)
+        self.search = PostgresSearch(db, dialect, self.cells.lineages)
         self._sessions = PostgresSessions(db, dialect, retention)
 
     async def pause(self, seconds: float = 0) -> None:
@@ -143,6 +145,7 @@ class PostgresOpenTransaction:
     ) -> None:
         self._scope = scope
         self.cells = PostgresCells(scope, dialect, Retention.of(config.history))
+        self.search = PostgresSearch(scope, dialect, self.cells.lineages, inside=True)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback

@@ -19,6 +19,7 @@ from holdfast.facets.backend import Capability, Facets, OpenSession, no_watch
 from holdfast.facets.branches import EVERYTHING, MAIN_ID
 from holdfast.facets.cells import CellKey, CellLog, CellOutcome, CellWrite, StoredCell, no_branch
 from holdfast.facets.names import next_name, prefix_end
+from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import (
     NEVER_SEEN,
     Order,
@@ -75,6 +76,11 @@ class SqlSession:
         self.pause = store.pause
         self.commit = self.cells.commit
         self.rollback = self.cells.rollback
+
+    @property
+    def search(self) -> SearchBackend:
+        """See Facets."""
+        raise InvalidState("there is no search inside a session: search through the store")
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets."""

@@ -16,6 +16,7 @@ from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
+from holdfast.backends.sqlite.search import SqliteSearch
 from holdfast.backends.sqlite.sessions import SqliteSessions
 from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.clock import machine_us
@@ -79,6 +80,7 @@ class SqliteBackend:
         retention = Retention.of(db.config.history)
         self.cells = SqliteCells(db, retention)
         self.branches = SqliteBranches(db, self.cells, retention)
+        self.search = SqliteSearch(db, self.cells.lineages)
         self._sessions = SqliteSessions(db, retention)
 
     async def pause(self, seconds: float = 0) -> None:
@@ -139,6 +141,7 @@ class SqliteOpenTransaction:
         self._scope = scope
         self.capabilities = capabilities
         self.cells = SqliteCells(scope, Retention.of(scope.of.config.history))
+        self.search = SqliteSearch(scope, self.cells.lineages, inside=True)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback

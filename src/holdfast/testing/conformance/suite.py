@@ -5,6 +5,7 @@ from holdfast.testing.conformance.branches_merge import *  # noqa: F403
 from holdfast.testing.conformance.branches_retention import *  # noqa: F403
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
+from holdfast.testing.conformance.search import *  # noqa: F403
 from holdfast.testing.conformance.sessions import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
 from holdfast.testing.conformance.transactions import *  # noqa: F403
