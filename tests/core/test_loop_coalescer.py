@@ -17,13 +17,13 @@ Scene = Callable[["Flusher"], Coroutine[Any, Any, None]]
 class Flusher:
     """Answers every unit with its items; stops before that while the gate is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, inline: bool) -> None:
         self.batches: list[list[Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.entered = asyncio.Event()
         self.error: BaseException | None = None
-        self.coalescer = LoopCoalescer(asyncio.get_running_loop(), self.flush)
+        self.coalescer = LoopCoalescer(asyncio.get_running_loop(), self.flush, inline=inline)
 
     async def flush(self, units: list[Unit]) -> None:
         self.batches.append([unit.items[0] for unit in units])
@@ -51,11 +51,24 @@ class Flusher:
         return task
 
 
-def in_a_loop(scene: Scene) -> Callable[[], None]:
-    def test() -> None:
+def in_a_loop(scene: Scene) -> Callable[[bool], None]:
+    return _run(scene, [False, True])
+
+
+def only_inline(scene: Scene) -> Callable[[bool], None]:
+    return _run(scene, [True])
+
+
+def only_in_a_task(scene: Scene) -> Callable[[bool], None]:
+    return _run(scene, [False])
+
+
+def _run(scene: Scene, ways: list[bool]) -> Callable[[bool], None]:
+    @pytest.mark.parametrize("inline", ways, ids=lambda way: "inline" if way else "task")
+    def test(inline: bool) -> None:  # noqa: FBT001 - a parameter of the test
         async def body() -> None:
             async with asyncio.timeout(30):
-                await scene(Flusher())
+                await scene(Flusher(inline=inline))
 
         asyncio.run(body())
 
@@ -115,7 +128,7 @@ async def test_failing_flush_answers_everybody(flusher: Flusher) -> None:
     assert await flusher.call("next") == ["next"]
 
 
-@in_a_loop
+@only_in_a_task
 async def test_cancelled_flush_leaves_nobody_waiting(flusher: Flusher) -> None:
     first = await flusher.start_and_stop_inside("first")
     other = flusher.start("other")
@@ -138,7 +151,46 @@ async def test_caller_cancelled_while_it_waits_is_not_flushed(flusher: Flusher) 
     assert flusher.batches == [["first"], ["stays"]]
 
 
-@in_a_loop
+@only_inline
+async def test_caller_cancelled_while_it_flushes_hands_over(flusher: Flusher) -> None:
+    flusher.gate.clear()
+    gone = flusher.start("gone")
+    others = [flusher.start(number) for number in range(3)]
+    await flusher.entered.wait()
+    late = flusher.start("late")
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+    flusher.gate.set()
+    assert await asyncio.gather(*others, late) == [[0], [1], [2], ["late"]]
+    assert flusher.batches == [["gone", 0, 1, 2], [0, 1, 2, "late"]]
+    await flusher.coalescer.drain()
+
+
+@only_inline
+async def test_caller_cancelled_before_it_flushes_is_not_written(flusher: Flusher) -> None:
+    gone = flusher.start("gone")
+    await asyncio.sleep(0)
+    other = flusher.start("other")
+    gone.cancel()
+    assert await other == ["other"]
+    assert gone.cancelled()
+    assert flusher.batches == [["other"]]
+
+
+@only_inline
+async def test_drain_waits_for_who_flushes(flusher: Flusher) -> None:
+    call = await flusher.start_and_stop_inside("first")
+    draining = asyncio.create_task(flusher.coalescer.drain())
+    await asyncio.sleep(0.01)
+    assert not draining.done()
+    flusher.gate.set()
+    await draining
+    assert call.done()
+
+
+@only_in_a_task
 async def test_caller_cancelled_during_its_flush_harms_nobody(flusher: Flusher) -> None:
     flusher.gate.clear()
     gone, stays = flusher.start("gone"), flusher.start("stays")

@@ -58,8 +58,9 @@ class BlockingRuntime(HomeProcess):
         del on
         return work()
 
-    def coalescer(self, flush: Flush) -> Coalescer:
+    def coalescer(self, flush: Flush, *, inline: bool = False) -> Coalescer:
         """A coalescer for threads."""
+        del inline  # it always is
         return ThreadCoalescer(flush)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -133,8 +133,8 @@ class Runtime(Protocol):
     async def offload(self, work: Callable[[], T], on: Executor | None = None) -> T:
         """The result of long blocking work; in asyncio it runs on another thread."""
 
-    def coalescer(self, flush: Flush) -> Coalescer:
-        """A coalescer of this colour."""
+    def coalescer(self, flush: Flush, *, inline: bool = False) -> Coalescer:
+        """A coalescer of this colour; `inline` when a flush does not let go of the loop."""
 
     def limiter(self, places: int) -> Limiter:
         """A limiter of this colour."""

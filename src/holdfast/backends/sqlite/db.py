@@ -69,8 +69,9 @@ class SqliteDb:
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
-        flush = self._flush if self._thread is None else self._flush_on_thread
-        self._coalescer = runtime.coalescer(flush)
+        inline = self._thread is None
+        flush = self._flush if inline else self._flush_on_thread
+        self._coalescer = runtime.coalescer(flush, inline=inline)
         self.hub = Hub(runtime, lambda: _PATIENCE)
         self._poller: Poller | None = None
         if not self._exclusive and folder is None:
