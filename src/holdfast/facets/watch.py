@@ -13,6 +13,7 @@ With a cursor the replay is the log above it, up to where it ends for now.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -22,7 +23,7 @@ from holdfast.facets.feed import Page, Position
 
 T = TypeVar("T")
 
-_FOREVER = 3600.0
+_FOREVER = 3600.0  # seconds: a listener returns sooner
 # While an older transaction is open nobody tells when it ends: look again, ever less often.
 _FIRST_LOOK = 0.005
 _LONGEST_LOOK = 0.25
@@ -110,7 +111,7 @@ class Watching(Generic[T]):
         """The next change, or the marker; None if it was closed or none came in time."""
         if self._busy:
             raise InvalidState("somebody else is waiting for this watch's next change")
-        deadline = time.monotonic() + (_FOREVER if timeout is None else timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._busy = True
         try:
             while not self.closed:
@@ -119,13 +120,13 @@ class Watching(Generic[T]):
                 if self._at_end and not self.caught_up:
                     self.caught_up = True
                     return CAUGHT_UP
-                await self._read_patiently()
-                left = deadline - time.monotonic()
+                await self._read_patiently(deadline)
                 if self._ready or self._listing or (self._at_end and not self.caught_up):
                     continue
-                if left <= 0 and timeout is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
                     return None
-                await self._listener.wait(min(max(left, 0.0), self._look))
+                await self._listener.wait(min(left, self._look))
         finally:
             self._busy = False
         return None
@@ -141,12 +142,13 @@ class Watching(Generic[T]):
         self._position = seen.position if self._ready else self._read_upto
         return seen
 
-    async def _read_patiently(self) -> None:
-        for pause in (*_RECONNECT, None):
+    async def _read_patiently(self, deadline: float) -> None:
+        """Read, again when the server is away; not when there is no time left for that."""
+        for pause in (*_RECONNECT, math.inf):
             try:
                 return await self._read()
             except Unavailable:
-                if pause is None or self.closed:
+                if self.closed or time.monotonic() + pause > deadline or pause == math.inf:
                     raise
             await self._listener.wait(pause)
         return None
@@ -177,7 +179,8 @@ class Watching(Generic[T]):
         if page.more:
             self._look = 0.0
         elif page.held_back:
-            self._look = min(max(2 * self._look, _FIRST_LOOK), _LONGEST_LOOK)
+            before = 0.0 if self._look == _FOREVER else self._look
+            self._look = min(max(2 * before, _FIRST_LOOK), _LONGEST_LOOK)
         else:
             self._look = _FOREVER
             self._at_end = True
