@@ -37,13 +37,7 @@ class PostgresSearch(SqlSearch):
         self, db: PostgresScope, dialect: Dialect, lineages: Lineages, *, inside: bool = False
     ) -> None:
         queries = load(__package__, "search.sql", dialect)
-        alone = _ONE_AT_A_TIME.format(dialect.home.strip('".'))
-        batches = SearchBatches(
-            InstallSearch(queries["get_state"], queries["install"], alone),
-            BuildSearch(queries, alone),
-            RemoveSearch(queries["remove"], alone),
-        )
-        super().__init__(db, lineages, None if inside else batches, queries)
+        super().__init__(db, lineages, None if inside else _batches(queries, dialect), queries)
 
     def params(self, namespace: str, lineage: Lineage, words: Sequence[Word]) -> dict[str, object]:
         """See SqlSearch."""
@@ -57,6 +51,15 @@ class PostgresSearch(SqlSearch):
                 f"'{word[:_LONGEST]}'{':*' if prefix else ''}" for word, prefix in words
             ),
         }
+
+
+def _batches(queries: dict[str, str], dialect: Dialect) -> SearchBatches:
+    alone = _ONE_AT_A_TIME.format(dialect.home.strip('".'))
+    return SearchBatches(
+        InstallSearch(queries["get_state"], queries["install"], alone),
+        BuildSearch(queries, alone),
+        RemoveSearch(queries["remove"], alone),
+    )
 
 
 class InstallSearch:
