@@ -27,8 +27,7 @@ class SqliteSearch(SqlSearch):
     """See SearchBackend."""
 
     def __init__(self, db: SqliteScope, lineages: Lineages, *, inside: bool = False) -> None:
-        batches = SearchBatches(InstallSearch(), BuildSearch(), RemoveSearch())
-        super().__init__(db, lineages, None if inside else batches, _OWN)
+        super().__init__(db, lineages, None if inside else _BATCHES, _OWN)
 
     def params(self, namespace: str, lineage: Lineage, words: Sequence[Word]) -> dict[str, object]:
         """See SqlSearch."""
@@ -91,3 +90,6 @@ class RemoveSearch:
         del repeat
         on.execute(_OWN["remove"])
         return list(items)
+
+
+_BATCHES = SearchBatches(InstallSearch(), BuildSearch(), RemoveSearch())
