@@ -22,7 +22,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 
 HERE = Path(holdfast.__file__).parent
 TRACED = {
-    str(HERE / "backends" / "postgres" / f"{name}.py") for name in ("pool", "connection", "db")
+    str(HERE / "backends" / f"{name}.py")
+    for name in (
+        "postgres/pool",
+        "postgres/connection",
+        "postgres/db",
+        "postgres/sessions",
+        "sql/sessions",
+        "sql/snapshot",
+    )
 }
 LIMITER = ("_ThreadLimiter.", "_ThreadPlace.")
 # A lost place shows as a Timeout after this; nobody else uses these stores.
@@ -86,16 +94,18 @@ def store(database: str) -> Iterator[holdfast.Store]:
         yield store
 
 
-def interrupt_everywhere(call: Callable[[], object], check: Callable[[], None]) -> int:
+def interrupt_everywhere(
+    call: Callable[[], object], check: Callable[[], None], *, stride: int = 1
+) -> int:
     """Interrupt the call at its first step, its second, and so on; check after each."""
     nth = 0
     while True:
-        nth += 1
+        nth += stride
         with Interrupt(nth) as interrupt, contextlib.suppress(Interrupted):
             call()
         check()
         if not interrupt.hit:
-            return nth - 1
+            return nth - stride
 
 
 def test_interrupted_reader_gives_its_place_back(store: holdfast.Store) -> None:
@@ -123,6 +133,21 @@ def test_reader_interrupted_while_it_connects_gives_its_place_back(store: holdfa
 
     check()
     assert interrupt_everywhere(store.ping, check) > 100
+
+
+# An interrupt that hits a finalizer goes no further.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*__del__")
+def test_interrupted_session_gives_its_place_back(store: holdfast.Store) -> None:
+    def add_one() -> None:
+        with store.cells.session() as s:
+            s.set("sum", s.get("sum", 0) + 1)
+
+    def check() -> None:
+        # With one place: it is free, and no half of a session is left.
+        versions = [cell.value for cell in store.cells.getv("sum")]
+        assert versions == list(range(len(versions), 0, -1))
+
+    assert interrupt_everywhere(add_one, check, stride=2) > 500
 
 
 def test_places_are_neither_lost_nor_multiplied() -> None:

@@ -169,13 +169,9 @@ class SessionCells:
 
     async def rollback(self) -> None:
         """See OpenSession."""
+        # Not in turn: who was interrupted in the middle of a read may not have left yet.
         self._over = True
-        place = await self._turns.acquire(self._order.max_age)
-        try:
-            await self._close()
-        finally:
-            if place is not None:
-                place.release()
+        await self._close()
 
     async def _commit(self, commit: SessionCommit) -> dict[str, int]:
         ended = await self._engine.commit(commit, self._overlay.size)

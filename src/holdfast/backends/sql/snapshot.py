@@ -7,7 +7,6 @@ two reads. Each end frees the connection, and only the first one does.
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,14 +36,17 @@ class Home(Protocol):
 class Snapshot(ABC):
     """See Db. It does one thing at a time: its session sees to that."""
 
+    _why: str | None = "it never began"
+
     def __init__(self, of: Home, limit: float) -> None:
         self.of = of
         self._limit = limit
         self._due = time.monotonic() + limit
-        self._guard = threading.Lock()  # of the next two, for moments only
-        self._busy = False
-        self._why: str | None = None
+        # Who takes it out may end the snapshot; a read has it meanwhile. Not a lock: a thread that
+        # is interrupted (Ctrl-C) would leave it locked, and the timer's thread would wait for ever.
+        self._right = [True]
         self._call_off = of.runtime.later(limit, _Expiry(self))
+        self._why = None  # or why it is over
 
     @abstractmethod
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
@@ -64,52 +66,61 @@ class Snapshot(ABC):
     def check(self) -> None:
         """Raise when it is over, or the store is closed."""
         self.of.check()
-        if time.monotonic() > self._due:  # a loop that never turns never comes to its timer
+        if self._is_due():  # a loop that never turns never comes to its timer
             self.expire()
         if self._why == _TOO_LONG:
-            raise Timeout(f"the session's snapshot became older than {self._limit:g} s")
+            raise self._too_old()
         if self._why is not None:
             raise InvalidState(f"the session is over: {self._why}")
 
     async def close(self) -> None:
-        """End it in good order."""
-        if self._ended(OVER):
+        """End it in good order; if it is just being read, that read ends it."""
+        if self._take():
+            self._why = OVER
+            self._call_off()
             await self._give_back()
+        else:
+            self._due = 0.0
 
     def expire(self) -> None:
         """End it, unless it is just being read: that read ends it."""
-        self._end(_TOO_LONG)
+        if self._take():
+            self._end(_TOO_LONG)
 
     async def _reading(self, work: Callable[[], Awaitable[T]]) -> T:
         """The result of reading with the connection, which nobody takes away meanwhile."""
-        with self._guard:
-            self._busy = True
+        self.check()
+        if not self._take():
+            raise self._too_old() if self._is_due() else InvalidState("the session is over")
         try:
-            self.check()
             return await work()
         except BaseException as exc:
             if isinstance(exc, StoreError):
                 exc.outcome_unknown = False  # it only read
-            self._busy = False
             self._end(f"it failed ({exc})")
             raise
         finally:
-            self._busy = False
-            if time.monotonic() > self._due:
-                self.expire()
+            if self._why is None:
+                self._right.append(True)
+                if self._is_due():
+                    self.expire()
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def _too_old(self) -> Timeout:
+        return Timeout(f"the session's snapshot became older than {self._limit:g} s")
+
+    def _take(self) -> bool:
+        try:
+            return self._right.pop()
+        except IndexError:
+            return False
 
     def _end(self, why: str) -> None:
-        if self._ended(why):
-            self._drop()
-
-    def _ended(self, why: str) -> bool:
-        """True for the one who is to free the connection."""
-        with self._guard:
-            if self._why is not None or self._busy:
-                return False
-            self._why = why
+        self._why = why
         self._call_off()
-        return True
+        self._drop()
 
     @abstractmethod
     async def _give_back(self) -> None:
@@ -120,7 +131,8 @@ class Snapshot(ABC):
         """Free the connection at once, on whatever thread."""
 
     def __del__(self) -> None:
-        if getattr(self, "_call_off", None) is not None and self.of.runtime.at_home:
+        # Also without the right: nobody is left who could have it.
+        if self._why is None and self.of.runtime.at_home:
             self._end("nobody held it any more")
 
 

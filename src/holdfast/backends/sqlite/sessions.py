@@ -69,7 +69,7 @@ class SqliteSnapshot(Snapshot):
             # Deferred: the first read pins what all of them see.
             self._reader.run("BEGIN")
         except BaseException:
-            self._end("it could not begin")
+            self.expire()
             raise
 
     async def row(self, query: str, params: Params) -> Row | None:
