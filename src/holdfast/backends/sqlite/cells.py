@@ -44,6 +44,9 @@ NEVER = (0, True, 0, 0)
 Place = tuple[str, int, str]
 """Where a cell is inside the engine: namespace, branch id, name."""
 
+Newest = tuple[int, bool, int, int]
+"""A cell's newest version: version, deleted, updated_at, commit id."""
+
 
 class SqliteCells(SqlCells):
     """See CellsBackend."""
@@ -84,40 +87,38 @@ class WriteCells:
     ) -> list[CellOutcome]:
         """See Batch."""
         now, commit_id, forked = begin_commit(on)
+        cells: dict[Place, Newest] = {}  # as this batch has left them
         outcomes: list[CellOutcome] = []
         for write in items:
-            namespace, branch, name = write.key
+            (namespace, branch, name), expected, payload, op_id, op_given = write
             branch_id = MAIN_ID if branch == MAIN else find_branch(on, namespace, branch)
             if branch_id is None:
                 outcomes.append(NO_BRANCH)
                 continue
             place = (namespace, branch_id, name)
-            outcome = _known(on, write, place) if repeat or write.op_given else None
-            if outcome is None:
-                outcome = self._write(on, write, place, now, commit_id + 1)
-                commit_id += outcome.applied
-                if outcome.applied and self._trim.needed:
-                    newest = (outcome.version, commit_id)
-                    self._trim.cell(on, place, newest, now, _WRITE_SLICE, forked=forked)
-            outcomes.append(outcome)
+            known = _known(on, write, place) if repeat or op_given else None
+            if known is not None:
+                outcomes.append(known)
+                continue
+            counter, deleted, updated_at, _ = (
+                cells.get(place) or get_newest(on, place) or inherited(on, place) or NEVER
+            )
+            live = 0 if deleted else counter
+            if expected not in (ANY, live) or (payload is None and not live):
+                outcomes.append(CellOutcome(applied=False, version=live))
+                continue
+            version = counter if payload is None else counter + 1
+            updated_at = max(now, updated_at)  # never back, also when the clock was
+            commit_id += 1
+            on.execute(
+                _ADD_VERSION, (commit_id, *place, version, updated_at, op_id, op_given, payload)
+            )
+            cells[place] = (version, payload is None, updated_at, commit_id)
+            if self._trim.needed:
+                newest = (version, commit_id)
+                self._trim.cell(on, place, newest, now, _WRITE_SLICE, forked=forked)
+            outcomes.append(CellOutcome(applied=True, version=version))
         return outcomes
-
-    @staticmethod
-    def _write(
-        on: SqliteConnection, write: CellWrite, place: Place, now: int, commit_id: int
-    ) -> CellOutcome:
-        _, expected, payload, op_id, op_given = write
-        found = on.execute(_GET_NEWEST, place).get
-        if found is None and place[1] != MAIN_ID:
-            found = inherited(on, place)
-        counter, deleted, updated_at, _ = found or NEVER
-        live = 0 if deleted else counter
-        if expected not in (ANY, live) or (payload is None and not live):
-            return CellOutcome(applied=False, version=live)
-        version = counter if payload is None else counter + 1
-        updated_at = max(now, updated_at)  # never back, also when the clock was
-        on.execute(_ADD_VERSION, (commit_id, *place, version, updated_at, op_id, op_given, payload))
-        return CellOutcome(applied=True, version=version)
 
 
 class TrimCells:
@@ -190,17 +191,19 @@ def find_branch(on: SqliteConnection, namespace: str, branch: str) -> int | None
     return found
 
 
-def inherited(on: SqliteConnection, place: Place) -> tuple[int, bool, int, int] | None:
+def inherited(on: SqliteConnection, place: Place) -> Newest | None:
     """The cell as it was where the branch begins, like get_newest."""
     namespace, branch_id, name = place
+    if branch_id == MAIN_ID:
+        return None
     params = {"namespace": namespace, "branch_id": branch_id, "name": name}
-    found: tuple[int, bool, int, int] | None = on.execute(_OWN["get_inherited"], params).get
+    found: Newest | None = on.execute(_OWN["get_inherited"], params).get
     return found
 
 
-def get_newest(on: SqliteConnection, place: Place) -> tuple[int, bool, int, int] | None:
-    """The newest version on the branch itself: version, deleted, updated_at, commit id."""
-    found: tuple[int, bool, int, int] | None = on.execute(_GET_NEWEST, place).get
+def get_newest(on: SqliteConnection, place: Place) -> Newest | None:
+    """The newest version on the branch itself."""
+    found: Newest | None = on.execute(_GET_NEWEST, place).get
     return found
 
 
