@@ -28,7 +28,8 @@ def write(
     chance = random.Random(seed)
     made = 0
     joined = url.startswith("postgresql")
-    with holdfast.open(url) as store:
+    # Eight processes with slow transactions: on SQLite somebody may wait for long.
+    with holdfast.open(url, config=holdfast.StoreConfig(busy_timeout=300)) as store:
         gate()
         while made < changes:
             way = chance.random()
