@@ -212,6 +212,9 @@ class _LoopLimiter:
         self._semaphore = asyncio.Semaphore(places)
 
     async def acquire(self, patience: float) -> Place | None:
+        if not self._semaphore.locked():  # as nearly always: no timer for that
+            await self._semaphore.acquire()
+            return _LoopPlace(self._semaphore)
         try:
             async with asyncio.timeout(patience):
                 await self._semaphore.acquire()
