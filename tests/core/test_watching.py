@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -160,6 +160,56 @@ def test_a_server_that_is_away_is_not_waited_for_beyond_the_timeout() -> None:
     with pytest.raises(Unavailable):
         take(watching, 0.05)
     assert ear.waits == []
+
+
+def test_closing_while_the_server_is_away_just_ends_the_watch() -> None:
+    class Closing(Ear):
+        async def wait(self, seconds: float) -> None:
+            await super().wait(seconds)
+            watching.close()
+
+    watching = Watching(Log(*[Unavailable("away")] * 10), Closing(most=1), START)
+    assert take(watching, None) is None
+
+    class Closed(Log):
+        async def changes(self, after: Position) -> Page[Seen[str]]:
+            watching.close()
+            return await super().changes(after)
+
+    watching = Watching(Closed(Unavailable("away")), Ear(most=0), START)
+    assert take(watching, None) is None
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises, such as Ctrl-C."""
+
+
+class Interrupted(list[Seen[str]]):
+    """Changes, and an interrupt behind the first of them."""
+
+    def __iter__(self) -> Iterator[Seen[str]]:
+        yield self[0]
+        raise Interrupt
+
+
+def test_an_interrupt_in_the_middle_of_a_page_loses_and_doubles_nothing() -> None:
+    changes = [change(2), change(3, "b"), change(4, "b")]
+    items = Interrupted([Seen("a", 2, None, "a now"), Seen("b", 3, None, "b now")])
+    listed = Present(items, recent={"a": 2, "b": 3}, after=None)
+    log = Log(
+        page(*changes)._replace(changes=Interrupted(changes)),
+        page(*changes),
+        present=[listed, listed._replace(items=list(items[:]))],
+    )
+    watching = Watching(log, Ear(), None)
+    with pytest.raises(Interrupt):
+        take(watching)
+    assert [take(watching) for _ in range(3)] == ["a now", "b now", CAUGHT_UP]
+    with pytest.raises(Interrupt):
+        take(watching)
+    assert take(watching) == "b4"
+    assert log.asked == [START, START]
+    assert watching.position == Position(1, 0, 4)
 
 
 def test_an_error_leaves_the_watch_as_it_was() -> None:

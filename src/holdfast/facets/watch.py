@@ -121,7 +121,8 @@ class Watching(Generic[T]):
                     self.caught_up = True
                     return CAUGHT_UP
                 await self._read_patiently(deadline)
-                if self._ready or self._listing or (self._at_end and not self.caught_up):
+                marked = self.caught_up or not self._at_end
+                if self.closed or self._ready or self._listing or not marked:
                     continue
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -148,9 +149,13 @@ class Watching(Generic[T]):
             try:
                 return await self._read()
             except Unavailable:
-                if self.closed or time.monotonic() + pause > deadline or pause == math.inf:
+                if self.closed:
+                    return None
+                if time.monotonic() + pause > deadline or pause == math.inf:
                     raise
             await self._listener.wait(pause)
+            if self.closed:
+                return None
         return None
 
     async def _read(self) -> None:
@@ -165,17 +170,23 @@ class Watching(Generic[T]):
     async def _read_present(self, since: Position) -> None:
         page = await self._source.present(self._list_after, since)
         self._shown.update(page.recent)
+        ready = deque(page.items)
+        # No call from here on: an interrupt (Ctrl-C) comes before all of it or after.
+        self._ready = ready
         self._list_after = page.after
         self._listing = page.after is not None
         self._at_end = not self._listing
-        self._ready.extend(page.items)
 
     async def _read_log(self, after: Position) -> None:
         page = await self._source.changes(after)
+        ready = deque(seen for seen in page.changes if not self._was_shown(seen))
+        # No call between: an interrupt (Ctrl-C) comes before all of it or after.
+        self._ready = ready
         self._read_upto = page.position
-        self._ready.extend(seen for seen in page.changes if not self._was_shown(seen))
-        if not self._ready:
+        if not ready:
             self._position = page.position
+        if self._shown:
+            self._forget_shown(page.changes)
         if page.more:
             self._look = 0.0
         elif page.held_back:
@@ -187,8 +198,9 @@ class Watching(Generic[T]):
 
     def _was_shown(self, seen: Seen[T]) -> bool:
         shown = self._shown.get(seen.key)
-        if shown is None:
-            return False
-        if seen.number >= shown:
-            del self._shown[seen.key]
-        return seen.number <= shown
+        return shown is not None and seen.number <= shown
+
+    def _forget_shown(self, passed: list[Seen[T]]) -> None:
+        for seen in passed:
+            if seen.number >= self._shown.get(seen.key, math.inf):
+                del self._shown[seen.key]

@@ -293,6 +293,7 @@ class SqlCells:
             "branch_id": branch_id,
             "upto": upto,
             "names": self._own.spell_names(names),
+            "since_epoch": since.epoch,
             "since_xid": since.xid,
             "since_seq": since.seq,
         }
