@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -18,6 +18,7 @@ import pytest
 import holdfast
 from holdfast import CAUGHT_UP, CellChange, StoreConfig
 from holdfast.backends.postgres.watch import Exchange
+from holdfast.facets.feed import from_cursor
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.sync.watch import Watch
 from holdfast.testing.servers import PostgresServer
@@ -76,6 +77,42 @@ def test_a_writing_transaction_elsewhere_delays_but_loses_nothing(
         assert told(follower, 1) == [("a", 1)]
         caught_up(follower)
         assert late.next(timeout=0.1) is None
+
+
+def test_a_page_is_read_in_one_pass_beside_an_open_transaction(url: str) -> None:
+    with holdfast.open(url) as store, psycopg.connect(url) as early:
+        start = _cursor(store)
+        store.cells.set_many({f"n{number}": 1 for number in range(100)})
+        store.join(early).cells.set_many({f"open{number}": 1 for number in range(100)})
+        store.cells.set("held back", 1)
+        query = store._backend.cells._own.changes  # type: ignore[attr-defined]  # noqa: SLF001
+        epoch, xid, seq = from_cursor("cells", start)
+        row = early.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {query}",
+            {
+                "namespace": "default",
+                "branch_id": 0,
+                "first": "",
+                "end": "z",
+                "epoch": epoch,
+                "xid": xid,
+                "seq": seq,
+                "limit": 500,
+            },
+        ).fetchone()
+        assert row is not None
+        scans = [
+            node["Actual Loops"]
+            for node in _nodes(row[0][0]["Plan"])
+            if node.get("Relation Name") == "cell_versions"
+        ]
+        assert scans == [1, 1]
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
 
 
 def test_a_reading_transaction_delays_nobody(url: str) -> None:

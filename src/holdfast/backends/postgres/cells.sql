@@ -136,6 +136,11 @@ SELECT hf.prune_cells(
 SELECT max(epoch), pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0::bigint
 FROM hf.epochs
 
+-- name: find_end
+-- Above every transaction that has ended, where find_position is below every one that has not.
+SELECT max(epoch), pg_snapshot_xmax(pg_current_snapshot())::text::bigint, 0::bigint
+FROM hf.epochs
+
 -- name: read_changes
 -- Below the oldest transaction that is still open nothing can appear any more. In an epoch that
 -- is over there is none.
