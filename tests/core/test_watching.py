@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from holdfast import codec
 from holdfast.errors import InvalidArgument, InvalidState, Unavailable
 from holdfast.facets import watch as rules
+from holdfast.facets.cells import ListedCell, StoredChange
+from holdfast.facets.cells_watch import CellSource
 from holdfast.facets.feed import Page, Position, from_cursor, to_cursor
 from holdfast.facets.watch import CAUGHT_UP, Present, Seen, Watching
 from holdfast.runtime.blocking import run
@@ -32,6 +35,9 @@ class Log:
 
     async def position(self) -> Position:
         return START
+
+    async def end(self) -> Position:
+        return Position(1, 0, 3)
 
     async def present(self, after: str | None, since: Position) -> Present[str]:
         assert since == START
@@ -105,6 +111,15 @@ def test_there_is_no_marker_while_something_is_held_back() -> None:
     assert take(watching) is CAUGHT_UP
 
 
+def test_the_marker_comes_also_while_others_never_stop_writing() -> None:
+    pages = [page(change(seq), held_back=True) for seq in range(1, 6)]
+    watching = Watching(Log(*pages), Ear(), START)
+    assert [take(watching) for _ in range(5)] == ["a1", "a2", "a3", CAUGHT_UP, "a4"]
+    pages = [page(change(seq), more=True) for seq in range(1, 6)]
+    watching = Watching(Log(*pages), Ear(), START)
+    assert [take(watching) for _ in range(5)] == ["a1", "a2", "a3", CAUGHT_UP, "a4"]
+
+
 def test_pages_are_read_one_after_the_other_without_waiting() -> None:
     ear = Ear()
     log = Log(page(change(1), more=True), page(change(2), more=True), page(change(3)))
@@ -138,6 +153,17 @@ def test_what_the_replay_showed_is_left_out_of_the_log() -> None:
     assert watching.position == Position(1, 0, 5)
 
 
+def test_there_is_no_position_before_what_the_replay_has_shown() -> None:
+    listed = Present([Seen("a", 3, None, "a now")], recent={"a": 3}, after=None)
+    log = Log(page(change(2, "b"), change(3), change(4, "b")), present=[listed])
+    watching = Watching(log, Ear(), None)
+    assert [take(watching) for _ in range(2)] == ["a now", CAUGHT_UP]
+    assert take(watching) == "b2"
+    assert watching.position is None  # from there on "a" would be told again
+    assert take(watching) == "b4"
+    assert watching.position == Position(1, 0, 4)
+
+
 def test_a_server_that_is_away_is_tried_again_for_a_while() -> None:
     ear = Ear()
     away = Unavailable("away")
@@ -160,6 +186,56 @@ def test_a_server_that_is_away_is_not_waited_for_beyond_the_timeout() -> None:
     with pytest.raises(Unavailable):
         take(watching, 0.05)
     assert ear.waits == []
+
+
+def test_closing_while_the_server_is_away_just_ends_the_watch() -> None:
+    class Closing(Ear):
+        async def wait(self, seconds: float) -> None:
+            await super().wait(seconds)
+            watching.close()
+
+    watching = Watching(Log(*[Unavailable("away")] * 10), Closing(most=1), START)
+    assert take(watching, None) is None
+
+    class Closed(Log):
+        async def changes(self, after: Position) -> Page[Seen[str]]:
+            watching.close()
+            return await super().changes(after)
+
+    watching = Watching(Closed(Unavailable("away")), Ear(most=0), START)
+    assert take(watching, None) is None
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises, such as Ctrl-C."""
+
+
+class Interrupted(list[Seen[str]]):
+    """Changes, and an interrupt behind the first of them."""
+
+    def __iter__(self) -> Iterator[Seen[str]]:
+        yield self[0]
+        raise Interrupt
+
+
+def test_an_interrupt_in_the_middle_of_a_page_loses_and_doubles_nothing() -> None:
+    changes = [change(2), change(3, "b"), change(4, "b")]
+    items = Interrupted([Seen("a", 2, None, "a now"), Seen("b", 3, None, "b now")])
+    listed = Present(items, recent={"a": 2, "b": 3}, after=None)
+    log = Log(
+        page(*changes)._replace(changes=Interrupted(changes)),
+        page(*changes),
+        present=[listed, listed._replace(items=list(items[:]))],
+    )
+    watching = Watching(log, Ear(), None)
+    with pytest.raises(Interrupt):
+        take(watching)
+    assert [take(watching) for _ in range(3)] == ["a now", "b now", CAUGHT_UP]
+    with pytest.raises(Interrupt):
+        take(watching)
+    assert take(watching) == "b4"
+    assert log.asked == [START, START]
+    assert watching.position == Position(1, 0, 4)
 
 
 def test_an_error_leaves_the_watch_as_it_was() -> None:
@@ -192,6 +268,55 @@ def test_one_reader_at_a_time() -> None:
     with pytest.raises(InvalidState, match="somebody else"):
         take(watching, 1)
     assert take(watching) is None
+
+
+class Shelf:
+    """A log of cells whose values are all of one size, and of which there is always more."""
+
+    def __init__(self, length: int) -> None:
+        self.payload = codec.encode("x" * length).decode()
+        self.limits: list[int] = []
+
+    async def position(self) -> Position:
+        return START
+
+    async def end(self) -> Position:
+        return START
+
+    async def page(
+        self,
+        namespace: str,
+        branch: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        since: Position,
+    ) -> tuple[list[ListedCell], str | None]:
+        del namespace, branch, prefix, after, since
+        self.limits.append(limit)
+        return [ListedCell("a", self.payload, 1, 0, 1, recent=False)] * limit, "a"
+
+    async def changes(
+        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+    ) -> tuple[int, Page[StoredChange]]:
+        del namespace, branch, prefix
+        self.limits.append(limit)
+        changes = [StoredChange(after, "a", self.payload, 1, 0)] * limit
+        return 0, Page(changes, after, more=True, held_back=False)
+
+
+@pytest.mark.parametrize(
+    ("length", "limits"),
+    [(10, [25, 50, 100, 200, 400, 500, 500]), (400_000, [25, 10, 20, 10]), (10**7, [25, 1, 1])],
+)
+def test_pages_are_as_large_as_the_values_in_them_allow(length: int, limits: list[int]) -> None:
+    for replay in (True, False):
+        shelf = Shelf(length)
+        source = CellSource(shelf, "default", "main", "")
+        for _ in limits:
+            run(source.present(None, START) if replay else source.changes(START))
+        assert shelf.limits == limits
 
 
 def test_cursors_are_text_and_come_back_as_they_were() -> None:

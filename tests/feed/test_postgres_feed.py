@@ -1,17 +1,25 @@
 """The feed and its wake-ups on PostgreSQL: open transactions, restored dumps, lost connections."""
 
 import asyncio
+import contextlib
 import gc
+import os
+import resource
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
 from holdfast import CAUGHT_UP, CellChange, StoreConfig
+from holdfast.backends.postgres.watch import Exchange
+from holdfast.facets.feed import from_cursor
+from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.sync.watch import Watch
 from holdfast.testing.servers import PostgresServer
 
@@ -69,6 +77,42 @@ def test_a_writing_transaction_elsewhere_delays_but_loses_nothing(
         assert told(follower, 1) == [("a", 1)]
         caught_up(follower)
         assert late.next(timeout=0.1) is None
+
+
+def test_a_page_is_read_in_one_pass_beside_an_open_transaction(url: str) -> None:
+    with holdfast.open(url) as store, psycopg.connect(url) as early:
+        start = _cursor(store)
+        store.cells.set_many({f"n{number}": 1 for number in range(100)})
+        store.join(early).cells.set_many({f"open{number}": 1 for number in range(100)})
+        store.cells.set("held back", 1)
+        query = store._backend.cells._own.changes  # type: ignore[attr-defined]  # noqa: SLF001
+        epoch, xid, seq = from_cursor("cells", start)
+        row = early.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {query}",
+            {
+                "namespace": "default",
+                "branch_id": 0,
+                "first": "",
+                "end": "z",
+                "epoch": epoch,
+                "xid": xid,
+                "seq": seq,
+                "limit": 500,
+            },
+        ).fetchone()
+        assert row is not None
+        scans = [
+            node["Actual Loops"]
+            for node in _nodes(row[0][0]["Plan"])
+            if node.get("Relation Name") == "cell_versions"
+        ]
+        assert scans == [1, 1]
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
 
 
 def test_a_reading_transaction_delays_nobody(url: str) -> None:
@@ -159,6 +203,111 @@ def test_a_joined_transaction_wakes_a_watch_when_it_commits(url: str) -> None:
         assert watch.next(timeout=0.1) is None
         connection.commit()
         assert told(watch, 1) == [("a", 1)]
+
+
+def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(url: str) -> None:
+    with (
+        holdfast.open(url, config=NO_POLLING) as store,
+        holdfast.open(url, config=NO_POLLING) as writer,
+        psycopg.connect(url) as connection,
+    ):
+        sender = writer._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+        sender._start()  # noqa: SLF001 - so it believes that nobody listens
+        writer.join(connection).cells.set("a", 1)
+        watch = caught_up(store.cells.watch())
+        exchange = store._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+        wait_until("the listener has looked", lambda: exchange._seen)  # noqa: SLF001
+        exchange._listening_since -= 60  # noqa: SLF001
+        assert watch.next(timeout=0.1) is None
+        connection.commit()
+        assert told(watch, 1) == [("a", 1)]
+
+
+def test_who_only_joins_transactions_learns_who_listens(url: str) -> None:
+    with (
+        holdfast.open(url) as store,
+        holdfast.open(url) as writer,
+        psycopg.connect(url) as connection,
+    ):
+        watch = caught_up(store.cells.watch())
+        sender = writer._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+
+        def joined() -> None:
+            writer.join(connection).cells.set("a", 1)
+            connection.commit()
+
+        wait_until("the writer knows", lambda: joined() or sender.heard_elsewhere)  # type: ignore[func-returns-value]
+        del watch
+        wait_until("the writer knows", lambda: joined() or not sender.heard_elsewhere)  # type: ignore[func-returns-value]
+
+
+def test_a_role_that_may_only_read_is_woken(url: str) -> None:
+    with (
+        holdfast.open(url, config=NO_POLLING) as writer,
+        psycopg.connect(url, autocommit=True) as admin,
+    ):
+        admin.execute("CREATE ROLE reader LOGIN")
+        admin.execute("GRANT USAGE ON SCHEMA holdfast TO reader")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA holdfast TO reader")
+        try:
+            with holdfast.open(url.replace("postgres@", "reader@"), config=NO_POLLING) as store:
+                watch = caught_up(store.cells.watch())
+                exchange = store._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+                wait_until("the listener has looked", lambda: exchange._seen)  # noqa: SLF001
+                exchange._listening_since -= 60  # noqa: SLF001
+                writer.cells.set("a", 1)
+                assert told(watch, 1) == [("a", 1)]
+        finally:
+            admin.execute("DROP OWNED BY reader")
+            admin.execute("DROP ROLE reader")
+
+
+def test_many_open_files_are_no_trouble(url: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = 1100  # select() takes descriptors up to 1023
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * many), limits[1]))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(many):
+            stack.enter_context(open(os.devnull, "rb"))  # noqa: PTH123
+        writer, store = (
+            stack.enter_context(holdfast.open(url, config=NO_POLLING)) for _ in range(2)
+        )
+        watch = caught_up(store.cells.watch())
+        exchange = store._backend._db.exchange  # type: ignore[attr-defined]  # noqa: SLF001
+        wait_until("the listener has looked", lambda: exchange._seen)  # noqa: SLF001
+        exchange._listening_since -= 60  # noqa: SLF001
+        writer.cells.set("a", 1)
+        assert told(watch, 1) == [("a", 1)]
+
+
+def test_a_server_that_refuses_to_listen_is_asked_ever_less_often(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    done = threading.Event()
+
+    def noted(exchange: Exchange, seconds: float, connection: object = None) -> None:
+        del connection
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            exchange.end()
+            done.set()
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = psycopg.connect(url, autocommit=True)
+        connection.execute("BEGIN")
+        with contextlib.suppress(psycopg.Error):
+            connection.execute("no SQL")  # now it refuses everything
+        return connection
+
+    monkeypatch.setattr(Exchange, "_sleep", noted)
+    exchange = Exchange(connect, BlockingRuntime(), "x", can_listen=True, poll_interval=1)
+    listener = exchange.listen(("cells", "default"))
+    assert done.wait(PATIENCE)
+    exchange.stop()
+    del listener
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
 
 def test_what_a_process_told_nobody_of_before_it_died_is_found(url: str) -> None:
@@ -273,6 +422,9 @@ def test_a_cursor_goes_on_in_another_cluster(postgres: PostgresServer, url: str)
             capture_output=True,
         )
         with holdfast.open(restored) as store, holdfast.open(restored) as again:
+            fresh = store.cells.watch()
+            assert told(fresh, 1) == [("a", 4)]
+            assert caught_up(fresh).cursor is not None
             follower = store.cells.watch(after=middle)
             assert told(follower, 2) == [("a", 3), ("a", 4)]
             caught_up(follower)

@@ -1,16 +1,19 @@
 """The feed and its wake-ups on SQLite: other processes, restored backups."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast import CAUGHT_UP, CellChange, StoreConfig
+from holdfast.backends.sqlite.watch import Poller
 from holdfast.sync.watch import Watch
 
 PATIENCE = 30.0
@@ -113,6 +116,64 @@ def test_the_poller_lives_as_long_as_somebody_listens(tmp_path: Path) -> None:
         assert len(pollers()) == 1
         assert told(watch, 1) == [("a", 1)]
     assert pollers() == []
+
+
+def test_a_forgotten_store_is_freed_also_on_the_thread_of_its_poller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = threading.Event()
+    wait = Poller._stopped  # noqa: SLF001
+
+    def collecting(poller: Poller, seconds: float) -> bool:
+        forgotten.wait(PATIENCE)
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            gc.collect()
+        return wait(poller, seconds)
+
+    def forget() -> list[threading.Thread]:
+        before = set(threading.enumerate())
+        store = holdfast.open(f"sqlite:///{tmp_path}/x.db")
+        ring: list[object] = [store, store.cells.watch()]
+        ring.append(ring)  # only a collection frees them, and both at once
+        return [thread for thread in threading.enumerate() if thread not in before]
+
+    monkeypatch.setattr(Poller, "_stopped", collecting)
+    gc.disable()
+    try:
+        threads = forget()
+        forgotten.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        gc.enable()
+    assert len(threads) == 2
+    assert not any(thread.is_alive() for thread in threads), threads
+
+
+def test_deleting_a_branch_ends_who_waits_for_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.backends.sqlite.db._PATIENCE", 3600.0)
+    with (
+        holdfast.open(f"sqlite:///{tmp_path}/x.db") as store,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        store.branches.fork("b")
+        watch = caught_up(store.cells.on("b").watch())
+        waits = threading.Event()
+        listener = watch._watching._listener  # noqa: SLF001
+        wait = listener.wait
+
+        async def noted(seconds: float) -> None:
+            waits.set()
+            await wait(seconds)
+
+        listener.wait = noted  # type: ignore[method-assign]
+        waiting = threads.submit(watch.next, timeout=PATIENCE)
+        assert waits.wait(PATIENCE)
+        store.branches.delete("b")
+        with pytest.raises(holdfast.NotFound, match="'b'"):
+            waiting.result()
 
 
 def test_a_store_that_nobody_else_can_open_has_no_poller(tmp_path: Path) -> None:

@@ -208,6 +208,9 @@ class CellLog(Protocol):
     async def position(self) -> Position:
         """Where the log of changes ends: whatever commits from now on lies above."""
 
+    async def end(self) -> Position:
+        """Whatever has been committed so far does not lie above this."""
+
     async def changes(
         self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
     ) -> tuple[int, Page[StoredChange]]:

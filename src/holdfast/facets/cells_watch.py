@@ -7,7 +7,10 @@ from holdfast.facets.cells import Cell, CellLog, StoredChange, no_branch
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.watch import Present, Seen
 
-_PAGE = 500
+# A page is in memory as a whole, so it grows only while there is more and values are small:
+# 300 cells of 1 MB in one page took 600 to 900 MB.
+_FIRST_PAGE, _LARGEST_PAGE = 25, 500
+_PAGE_CHARS = 4 * 1024 * 1024
 
 Written = Cell | None
 """A cell as it was written, None when it was deleted."""
@@ -22,10 +25,15 @@ class CellSource:
         self._branch = branch
         self._prefix = prefix
         self._branch_id: int | None = None
+        self._limit = _FIRST_PAGE
 
     async def position(self) -> Position:
         """See Source."""
         return await self._log.position()
+
+    async def end(self) -> Position:
+        """See Source."""
+        return await self._log.end()
 
     async def present(self, after: str | None, since: Position) -> Present[Written]:
         """See Source."""
@@ -34,9 +42,10 @@ class CellSource:
             self._branch,
             prefix=self._prefix,
             after=after,
-            limit=_PAGE,
+            limit=self._limit,
             since=since,
         )
+        self._set_limit([cell.payload for cell in cells], more=last is not None)
         items: list[Seen[Written]] = []
         recent: dict[str, int] = {}
         for cell in cells:
@@ -50,12 +59,21 @@ class CellSource:
     async def changes(self, after: Position) -> Page[Seen[Written]]:
         """See Source."""
         branch_id, page = await self._log.changes(
-            self._namespace, self._branch, prefix=self._prefix, after=after, limit=_PAGE
+            self._namespace, self._branch, prefix=self._prefix, after=after, limit=self._limit
         )
+        self._set_limit([change.payload for change in page.changes], more=page.more)
         if self._branch_id not in (None, branch_id):
             raise no_branch(self._branch)  # another one has its name now
         self._branch_id = branch_id
         return page.of([_seen(change) for change in page.changes])
+
+    def _set_limit(self, payloads: list[str | None], *, more: bool) -> None:
+        """How many the next page takes, after one with these."""
+        size = sum(len(payload) for payload in payloads if payload is not None)
+        if size > _PAGE_CHARS:
+            self._limit = max(1, len(payloads) * _PAGE_CHARS // size)
+        elif more:
+            self._limit = min(2 * self._limit, _LARGEST_PAGE)
 
 
 def _seen(change: StoredChange) -> Seen[Written]:

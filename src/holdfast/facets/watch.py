@@ -8,7 +8,8 @@ pages. Changes go on meanwhile, and what a page already showed is not told again
     3. the marker
     4. read the log from there, leaving out what 2 has shown
 
-With a cursor the replay is the log above it, up to where it ends for now.
+With a cursor the replay is the log above it, up to where it ends for now. While others go on
+writing, the log ends nowhere; then the marker comes where it ended when that was first seen.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Source(Protocol[T]):
     async def position(self) -> Position:
         """Where the log ends: whatever commits from now on lies above."""
 
+    async def end(self) -> Position:
+        """Whatever has been committed so far does not lie above this."""
+
     async def present(self, after: str | None, since: Position) -> Present[T]:
         """The next page of what is there now."""
 
@@ -87,12 +91,14 @@ class Watching(Generic[T]):
         self._source = source
         self._listener = listener
         self._ready: deque[Seen[T]] = deque()
+        self._page: list[Seen[T]] = []  # where `_shown` may be passed
         self._listing = after is None
         self._list_after: str | None = None
         self._shown: dict[str, int] = {}
         self._read_upto = after
         self._position = after
         self._at_end = False
+        self._goal: Position | None = None
         self._look = _FOREVER
         self._busy = False
         self.caught_up = False
@@ -121,7 +127,8 @@ class Watching(Generic[T]):
                     self.caught_up = True
                     return CAUGHT_UP
                 await self._read_patiently(deadline)
-                if self._ready or self._listing or (self._at_end and not self.caught_up):
+                marked = self.caught_up or not self._at_end
+                if self.closed or self._ready or self._listing or not marked:
                     continue
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -140,6 +147,8 @@ class Watching(Generic[T]):
         seen = self._ready.popleft()
         # Behind the last one of a page lies what was looked at and is not for this watch.
         self._position = seen.position if self._ready else self._read_upto
+        if not self._ready:
+            self._forget_shown()
         return seen
 
     async def _read_patiently(self, deadline: float) -> None:
@@ -148,9 +157,13 @@ class Watching(Generic[T]):
             try:
                 return await self._read()
             except Unavailable:
-                if self.closed or time.monotonic() + pause > deadline or pause == math.inf:
+                if self.closed:
+                    return None
+                if time.monotonic() + pause > deadline or pause == math.inf:
                     raise
             await self._listener.wait(pause)
+            if self.closed:
+                return None
         return None
 
     async def _read(self) -> None:
@@ -165,17 +178,25 @@ class Watching(Generic[T]):
     async def _read_present(self, since: Position) -> None:
         page = await self._source.present(self._list_after, since)
         self._shown.update(page.recent)
+        ready = deque(page.items)
+        # No call from here on: an interrupt (Ctrl-C) comes before all of it or after.
+        self._ready = ready
         self._list_after = page.after
         self._listing = page.after is not None
         self._at_end = not self._listing
-        self._ready.extend(page.items)
 
     async def _read_log(self, after: Position) -> None:
         page = await self._source.changes(after)
+        if not self._at_end and self._goal is None and (page.more or page.held_back):
+            self._goal = await self._source.end()
+        ready = deque(seen for seen in page.changes if not self._was_shown(seen))
+        # No call between: an interrupt (Ctrl-C) comes before all of it or after.
+        self._ready = ready
         self._read_upto = page.position
-        self._ready.extend(seen for seen in page.changes if not self._was_shown(seen))
-        if not self._ready:
+        self._page = page.changes if self._shown else []
+        if not ready:
             self._position = page.position
+            self._forget_shown()
         if page.more:
             self._look = 0.0
         elif page.held_back:
@@ -184,11 +205,15 @@ class Watching(Generic[T]):
         else:
             self._look = _FOREVER
             self._at_end = True
+        if self._goal is not None and page.position >= self._goal:
+            self._at_end = True
 
     def _was_shown(self, seen: Seen[T]) -> bool:
         shown = self._shown.get(seen.key)
-        if shown is None:
-            return False
-        if seen.number >= shown:
-            del self._shown[seen.key]
-        return seen.number <= shown
+        return shown is not None and seen.number <= shown
+
+    def _forget_shown(self) -> None:
+        """Everything of the page is told: from here on one can go on without telling it again."""
+        for seen in self._page:
+            if seen.number >= self._shown.get(seen.key, math.inf):
+                del self._shown[seen.key]

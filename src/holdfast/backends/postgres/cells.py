@@ -41,6 +41,7 @@ class PostgresCells(SqlCells):
             names_upto=queries["list_names_upto"],
             states=queries["get_states"],
             position=queries["find_position"],
+            end=queries["find_end"],
             changes=queries["read_changes"],
             spell_names=text_array,
         )

@@ -136,6 +136,11 @@ SELECT hf.prune_cells(
 SELECT max(epoch), pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0::bigint
 FROM hf.epochs
 
+-- name: find_end
+-- Above every transaction that has ended, where find_position is below every one that has not.
+SELECT max(epoch), pg_snapshot_xmax(pg_current_snapshot())::text::bigint, 0::bigint
+FROM hf.epochs
+
 -- name: read_changes
 -- Below the oldest transaction that is still open nothing can appear any more. In an epoch that
 -- is over there is none.
@@ -167,10 +172,10 @@ page AS MATERIALIZED (
         ORDER BY v.feed_xid, v.commit_id
         LIMIT :limit
     ) AS c
-)
-SELECT
-    e.closed, (SELECT count(*) FROM page), l.feed_xid::text::bigint, l.commit_id,
-    NOT e.closed AND EXISTS (
+),
+-- Once, and not for every row of the page: an open transaction may have written much.
+held AS MATERIALIZED (
+    SELECT NOT e.closed AND EXISTS (
         SELECT 1
         FROM hf.cell_versions AS v
         WHERE v.namespace = :namespace
@@ -178,9 +183,14 @@ SELECT
           -- Above are only those of another cluster, and they may be many.
           AND v.feed_xid < pg_snapshot_xmax(pg_current_snapshot())
           AND v.commit_id >= e.first_commit
-    ),
+    ) AS back
+    FROM epoch AS e
+)
+SELECT
+    e.closed, (SELECT count(*) FROM page), l.feed_xid::text::bigint, l.commit_id, h.back,
     p.feed_xid::text::bigint, p.commit_id, p.name, p.value, p.version, p.updated_at
 FROM epoch AS e
+CROSS JOIN held AS h
 LEFT JOIN LATERAL (
     SELECT c.feed_xid, c.commit_id
     FROM page AS c
@@ -225,6 +235,12 @@ SELECT
     v.updated_at, v.commit_id,
     w.branch_id = :branch_id::bigint
         AND (v.feed_xid, v.commit_id) > (:since_xid::text::xid8, :since_seq::bigint)
+        -- Another cluster's transactions may have larger ids.
+        AND v.commit_id >= (
+            SELECT e.first_commit
+            FROM hf.epochs AS e
+            WHERE e.epoch = :since_epoch::bigint
+        )
 FROM walk AS w
 CROSS JOIN LATERAL (
     SELECT o.value, o.version, o.updated_at, o.commit_id, o.feed_xid

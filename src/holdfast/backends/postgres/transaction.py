@@ -158,10 +158,12 @@ class JoinedTransaction:
         """See Db."""
         del size
         answers = await self._told_truly(batch.apply(self._joined(), items, repeat=False))
-        if topic is not None and topic not in self._topics and self.of.exchange.may_be_heard:
+        if topic is not None and topic not in self._topics:
             # When it commits only the server will know.
-            self._topics.add(topic)
-            await self._told_truly(self._connection.run(*self.of.exchange.notice(topic)))
+            notice = self.of.exchange.notice(topic)
+            if notice is not None:
+                self._topics.add(topic)
+                await self._told_truly(self._connection.run(*notice))
         return answers
 
     read = write

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import select
+import selectors
 import socket
 import threading
 import time
@@ -25,7 +25,6 @@ from typing import Any
 
 import psycopg
 
-from holdfast.errors import StoreError
 from holdfast.runtime import Runtime, Topic
 from holdfast.runtime.hub import Hub, Listener
 
@@ -37,6 +36,13 @@ _SETTLED = 3.0  # seconds after which every writer must have found a new listene
 _EAGER = 0.02  # how often a new listener looks by itself until then
 _LONG = 30.0
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 30.0
+
+# Changes with every transaction that begins or ends to write. Not the last commit id: that is
+# drawn before its commit, and reading it takes a right that who only watches need not have.
+_SNAPSHOT = "SELECT pg_current_snapshot()::text"
+
+# Not select(), which knows no descriptors above 1023, and none that needs a descriptor itself.
+_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 Connection = psycopg.Connection[Any]
 
@@ -55,7 +61,6 @@ class Exchange:
     ) -> None:
         self._connect = connect
         self._channel = f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
-        self._last_commit = f'SELECT last_value FROM "{schema}".commit_ids'
         self._seen: tuple[Any, ...] | None = None
         self._lock = f"hashtextextended('holdfast watch {schema}', 0)"
         self._can_listen = can_listen
@@ -69,6 +74,7 @@ class Exchange:
         self._committed = False  # since the last look
         self._listening_since: float | None = None
         self._stopped = False
+        self._retry = _FIRST_RETRY
         self.heard_elsewhere = False
 
     def listen(self, topic: Topic) -> Listener:
@@ -85,21 +91,21 @@ class Exchange:
             return
         if self.hub.topics:
             self.hub.tell(told)
-        if self._thread is None:
-            self._start()
-        self._committed = True
+        self._note_commit()
         if self.heard_elsewhere:
             for topic in told:
                 self._outgoing.put(topic)
             self._wake()
 
-    @property
-    def may_be_heard(self) -> bool:
-        """False when nobody listens, in this process or another, as far as we know."""
-        return self.heard_elsewhere or bool(self.hub.topics) or self._thread is None
+    def notice(self, topic: Topic) -> tuple[str, tuple[str, str]] | None:
+        """The statement by which a transaction that is not ours tells of its own commit.
 
-    def notice(self, topic: Topic) -> tuple[str, tuple[str, str]]:
-        """The statement by which a transaction that is not ours tells of its own commit."""
+        None when nobody listens, in this process or another, as far as we know.
+        """
+        unknown = self._thread is None
+        self._note_commit()
+        if not (unknown or self.heard_elsewhere or self.hub.topics):
+            return None
         return "SELECT pg_notify(%s, %s)", (self._channel, _to_payload(topic))
 
     def end(self) -> None:
@@ -129,26 +135,30 @@ class Exchange:
                 )
                 self._thread.start()
 
+    def _note_commit(self) -> None:
+        """See to it that we learn whether anybody listens."""
+        if self._thread is None:
+            self._start()
+        self._committed = True
+
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody is there
             self._waker.send(b"!")
 
     def _run(self) -> None:
-        retry = _FIRST_RETRY
         if not self.hub.listening:
             self._sleep(_FIRST_CONNECT)
         while not self._stopped:
             try:
                 with contextlib.closing(self._connect()) as connection:
-                    retry = _FIRST_RETRY
                     self._serve(connection)
-            except (psycopg.Error, StoreError, OSError) as exc:
+            except Exception as exc:  # noqa: BLE001 - else nobody would be woken any more
                 _log.debug("wake-ups from other processes are late: %s", exc)
             self._listening_since = None
             if not self._stopped:
                 self.hub.tell_all()
-                self._sleep(retry)
-                retry = min(2 * retry, _LONGEST_RETRY)
+                self._sleep(self._retry)
+                self._retry = min(2 * self._retry, _LONGEST_RETRY)
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -170,6 +180,7 @@ class Exchange:
                 self._look(connection)
                 next_look = time.monotonic() + _LOOK
             self._send(connection)
+            self._retry = _FIRST_RETRY  # all of it works
             self._sleep(_LOOK, connection)
             _receive(connection, heard)
         self._send(connection)
@@ -189,14 +200,15 @@ class Exchange:
     def _look(self, connection: Connection) -> None:
         """Who writes asks whether anybody listens; who listens, whether anything was written.
 
-        The second is for what a process committed that died before it told of it.
+        The second is for what was committed and nobody told of: by a process that died before,
+        or by a transaction that was joined when nobody listened.
         """
         if self._committed:
             self._committed = False
             row = connection.execute(f"SELECT pg_try_advisory_xact_lock({self._lock})").fetchone()
             self.heard_elsewhere = row is not None and not row[0]
         if self._listening_since is not None:
-            row = connection.execute(self._last_commit).fetchone()
+            row = connection.execute(_SNAPSHOT).fetchone()
             if row != self._seen:
                 self._seen = row
                 self.hub.tell_all()
@@ -217,11 +229,12 @@ class Exchange:
 
     def _sleep(self, seconds: float, connection: Connection | None = None) -> None:
         """Until there is something to do, or for so long."""
-        sources: list[Any] = [self._sleeper]
-        if connection is not None:
-            sources.append(connection.pgconn.socket)
-        ready, _, _ = select.select(sources, [], [], seconds)
-        if self._sleeper in ready:
+        with _Selector() as selector:
+            selector.register(self._sleeper, selectors.EVENT_READ)
+            if connection is not None:
+                selector.register(connection.pgconn.socket, selectors.EVENT_READ)
+            ready = selector.select(seconds)
+        if any(key.fileobj is self._sleeper for key, _ in ready):
             self._sleeper.recv(4096)
 
 

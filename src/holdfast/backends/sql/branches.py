@@ -132,7 +132,8 @@ class SqlBranches:
     async def delete(self, namespace: str, name: str, operation: Operation) -> bool:
         """See BranchesBackend."""
         item = Delete(namespace, name, operation.id)
-        (deleted,) = await self._db.write(self._batches.delete, [item])
+        # Who watches the branch has nothing more to wait for.
+        (deleted,) = await self._db.write(self._batches.delete, [item], topic=(LOG, namespace))
         return deleted
 
     async def purge(self, namespace: str) -> bool:

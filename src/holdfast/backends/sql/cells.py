@@ -64,13 +64,14 @@ class CellQueries(NamedTuple):
     """Queries that engines word differently, and how they take a list of names.
 
     `names_now` and `names_upto` are for the names of one branch and whether each is deleted,
-    now and by some commit. For `position` and `changes` see sql/feed.py.
+    now and by some commit. For `position`, `end` and `changes` see sql/feed.py.
     """
 
     names_now: str
     names_upto: str
     states: str
     position: str
+    end: str
     changes: str
     get_on_branch: str
     spell_names: Callable[[Sequence[str]], str]
@@ -84,8 +85,9 @@ class SqlCells:
         self._batches = batches
         self._queries = load(__package__, "cells.sql", dialect)
         self._own = own
-        self._feed = Feed(db, position=own.position, changes=own.changes)
+        self._feed = Feed(db, position=own.position, end=own.end, changes=own.changes)
         self.position = self._feed.position
+        self.end = self._feed.end
         self.lineages = Lineages(db, dialect)
 
     def write(
@@ -293,6 +295,7 @@ class SqlCells:
             "branch_id": branch_id,
             "upto": upto,
             "names": self._own.spell_names(names),
+            "since_epoch": since.epoch,
             "since_xid": since.xid,
             "since_seq": since.seq,
         }

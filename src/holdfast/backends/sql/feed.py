@@ -26,15 +26,21 @@ _XID, _SEQ = 5, 6
 class Feed:
     """One log of the store."""
 
-    def __init__(self, db: Db, *, position: str, changes: str) -> None:
+    def __init__(self, db: Db, *, position: str, end: str, changes: str) -> None:
         self._db = db
         self._position = position
+        self._end = end
         self._changes = changes
 
     async def position(self) -> Position:
         """Where it ends: whatever commits from now on lies above."""
-        ((epoch, xid, seq),) = await self._db.fetch(self._position, {})
-        return Position(epoch, xid, seq)
+        (place,) = await self._db.fetch(self._position, {})
+        return Position(*place)
+
+    async def end(self) -> Position:
+        """Whatever has been committed so far does not lie above this."""
+        (place,) = await self._db.fetch(self._end, {})
+        return Position(*place)
 
     async def read(
         self, after: Position, limit: int, params: Mapping[str, object]

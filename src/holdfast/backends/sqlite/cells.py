@@ -60,6 +60,7 @@ class SqliteCells(SqlCells):
             names_upto=_OWN["list_names"],
             states=_OWN["get_states"],
             position=_OWN["find_position"],
+            end=_OWN["find_position"],
             changes=_OWN["read_changes"],
             spell_names=json.dumps,
         )

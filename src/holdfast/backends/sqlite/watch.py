@@ -55,7 +55,8 @@ class Poller:
         """End the thread."""
         self._stop.put(None)
         thread = self._thread
-        if thread is not None:
+        # A forgotten store may be collected on any thread, also on this one.
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:
