@@ -4,10 +4,13 @@ from typing import Final
 
 from bench.scenario import Contender, Engine, Operation, Scenario, Work
 
-TITLE: Final = "cells: set, cas, get and branches against raw apsw, raw psycopg and StrataDB"
+TITLE: Final = (
+    "cells: set, cas, get, branches and sessions against raw apsw, raw psycopg and StrataDB"
+)
 
 _UVLOOP: Final = {"loop": "uvloop"}
 _BURN_MS: Final = 2.0
+_COLOURS: Final = {"threads": "blocking", "tasks": "async"}
 
 
 def scenarios() -> list[Scenario]:
@@ -35,6 +38,7 @@ def _of_engine(engine: Engine) -> list[Scenario]:
         _hot(engine, "hot-increment", "increment", "100 callers add to one cell, until accepted"),
         *(_many_tasks(engine, "set", callers) for callers in (10, 100, 1000)),
         *_branches(engine),
+        *(_transfers(engine, colour, callers) for colour in _COLOURS for callers in (1, 16)),
         _budget(engine),
     ]
 
@@ -198,6 +202,22 @@ def _against_copies(engine: Engine, name: str, title: str, work: Work) -> Scenar
     if engine == "sqlite":
         contenders.insert(0, Contender("strata", "strata_branches", work, "strata"))
     return Scenario(name, title, engine, tuple(contenders), contenders[0].label)
+
+
+def _transfers(engine: Engine, colour: str, callers: int) -> Scenario:
+    work = Work("transfer", callers)
+    program = "holdfast_transfers" if colour == "threads" else "holdfast_transfers_async"
+    contenders = tuple(
+        Contender(label, program, work, options={"way": way, "pool_size": "32"})
+        for label, way in (
+            ("all in one cell, CAS", "one cell"),
+            ("two CAS loops", "two loops"),
+            ("session", "session"),
+        )
+    )
+    crowd = "1 caller" if callers == 1 else f"{callers} {colour}"
+    title = f"transfers between two of 64 accounts, {crowd}, {_COLOURS[colour]}"
+    return Scenario(f"transfer-{callers}-{colour}", title, engine, contenders, contenders[0].label)
 
 
 def _budget(engine: Engine) -> Scenario:

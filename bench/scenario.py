@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 Engine = Literal["sqlite", "postgres"]
-Operation = Literal["set", "cas", "increment", "get", "get_versioned", "fork", "merge"]
+Operation = Literal["set", "cas", "increment", "get", "get_versioned", "fork", "merge", "transfer"]
 Environment = Literal["own", "strata", "aiosqlite"]
 
 # One caller walks over this many cells, many callers share them out: a single page would

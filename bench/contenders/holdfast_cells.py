@@ -13,7 +13,8 @@ _AT_ONCE: Final = 1000
 def store_url(where: str, options: Mapping[str, str]) -> str:
     """The URL for a path of SQLite, or for the URL of a PostgreSQL database."""
     if "://" in where:
-        return f"{where}?durability=always"
+        pool = f"&pool_size={options['pool_size']}" if "pool_size" in options else ""
+        return f"{where}?durability=always{pool}"
     url = f"sqlite:///{where}?durability=always"
     return url + "".join(
         f"&{name}={options[name]}" for name in ("commit", "vfs") if name in options

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from bench import transfers
 from bench.goals import Goal, Verdict, judge
 from bench.results import Outcome, Row
 from bench.scenario import Contender, Scenario, Work
+from holdfast import Cell
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +62,32 @@ def test_branches_are_measured_and_counted(tmp_path: Path) -> None:
         row["contender"]: row["per_operation"]["statements"] for row in scenario["rows"]
     } == dict.fromkeys(["main", "1 level", "16 levels", "async, main", "async, 16 levels"], 1.0)
     assert [goal["contender"] for goal in scenario["goals"]] == ["16 levels", "async, 16 levels"]
+
+
+def test_sessions_are_measured_against_loops(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    options = ("--only", "transfer-1-threads", "--ops", "20", "--rounds", "1", "--json", f"{file}")
+    result = run_bench(*options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (scenario,) = json.loads(file.read_text())["scenarios"]
+    assert {
+        row["contender"]: (row["per_operation"]["transactions"], row["accepted"])
+        for row in scenario["rows"]
+    } == {"all in one cell, CAS": (1.0, 1.0), "two CAS loops": (2.0, 1.0), "session": (1.0, 1.0)}
+
+
+def test_transfers_that_lose_something_have_failed() -> None:
+    def cell(value: object, version: int) -> Cell:
+        return Cell(value, version, updated_at=0, commit_id=0)
+
+    good = [cell(999, 2), cell(1001, 2)]
+    assert transfers.check("session", good, tried=2, done=1) == {"accepted": 0.5}
+    with pytest.raises(AssertionError, match="is left"):
+        transfers.check("session", [cell(999, 2), cell(1000, 2)], tried=1, done=1)
+    with pytest.raises(AssertionError, match="counted"):
+        transfers.check("session", good, tried=2, done=2)
+    everyone = [cell({"a": 999, "b": 1001}, 2)]
+    assert transfers.check("one cell", everyone, tried=1, done=1) == {"accepted": 1.0}
 
 
 def test_unknown_scenario_is_refused() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import permutations
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.machine import strategies as draw
 from tests.machine.lockstep import BRANCHES, COLOURS, Bench, Call, Lockstep
+from tests.machine.sessions import MOST, Sessions
+from tests.machine.watches import Watched
 
 LOOK_EVERY = 5
 
@@ -25,23 +28,27 @@ sides = st.sampled_from(
 )
 strategies = st.sampled_from(["strict", "source_wins", "target_wins"])
 colours = st.sampled_from(sorted(COLOURS))
-# How far from the live version a cas is; None: it expects an absent cell.
-guesses = st.sampled_from([None, 0, 0, 0, -1, 1])
 # Hours that pass before a write; some clocks are set back.
 moves = st.sampled_from([0, 0, 1, 4, -2])
+in_session = st.lists(draw.session_calls, min_size=1, max_size=4)
+which = st.integers(0, MOST - 1)
 changes = st.tuples(
     st.sampled_from(["set", "init", "cas", "delete"]),
     draw.names,
     draw.values,
-    guesses,
+    draw.guesses,
     draw.op_ids,
 )
+
+SessionCalls = list[tuple[str, tuple[Any, ...]]]
 
 
 class CellsMachine(RuleBasedStateMachine):
     """One random program, run on a store and on the model."""
 
     pair: Lockstep
+    sessions: Sessions
+    watches: list[Watched]
 
     def __init__(self, bench: Bench) -> None:
         super().__init__()
@@ -53,10 +60,16 @@ class CellsMachine(RuleBasedStateMachine):
     )
     def open_first(self, colour: str, keep: int | None, forked: int) -> None:
         self.pair = Lockstep(self.bench, colour, keep)
+        self.sessions = Sessions(self.pair)
         for source, name in [("main", "b"), ("b", "c")][:forked]:  # or branches come late
             self.both(0, "set", "a", name)
             for at in (0, 1):
                 self.fork(at, name, source, None)
+        branch = 4 if forked else 0
+        self.watches = [
+            Watched(self.pair, 0, cursor=True),
+            Watched(self.pair, branch, cursor=False),
+        ]
 
     @invariant()
     def everything_is_alike(self) -> None:
@@ -66,9 +79,22 @@ class CellsMachine(RuleBasedStateMachine):
             self.pair.look(self.steps // LOOK_EVERY)
 
     def teardown(self) -> None:
-        if self.steps:
+        if not self.steps:
+            return
+        try:
+            if sys.exception() is None:
+                self.end_everything()
+        finally:
             for opened in self.pair.stores:
                 self.pair.close(opened)
+
+    def end_everything(self) -> None:
+        while self.sessions.open:
+            self.sessions.commit(0)
+        self.pair.look(0)
+        for watch in self.watches:
+            watch.read()
+            watch.close()
 
     # Writes
 
@@ -87,7 +113,7 @@ class CellsMachine(RuleBasedStateMachine):
     def init(self, at: int, name: str, value: object, op_id: UUID | None) -> None:
         self.both(at, "init", name, value, op_id=op_id)
 
-    @rule(at=places, name=draw.names, value=draw.values, guess=guesses, op_id=draw.op_ids)
+    @rule(at=places, name=draw.names, value=draw.values, guess=draw.guesses, op_id=draw.op_ids)
     def cas(self, at: int, name: str, value: object, guess: int | None, op_id: UUID | None) -> None:
         self.both(at, "cas", name, self.expected(at, name, guess), value, op_id=op_id)
 
@@ -182,6 +208,72 @@ class CellsMachine(RuleBasedStateMachine):
     def diff(self, at: int, sides: tuple[str, str]) -> None:
         self.pair.on_branches(at, Call("diff", sides, {}))
 
+    # Sessions
+
+    @precondition(lambda self: len(self.sessions.open) < MOST)
+    @rule(at=places, calls=in_session)
+    def begin_session(self, at: int, calls: SessionCalls) -> None:
+        self.sessions.begin(at)
+        self.work(len(self.sessions.open) - 1, calls)
+
+    @precondition(lambda self: len(self.sessions.open) < MOST)
+    @rule(
+        at=places,
+        read=draw.session_reads,
+        others=st.sampled_from(["set", "set", "delete", "make the branch anew"]),
+    )
+    def session_meets_others(self, at: int, read: tuple[str, tuple[Any, ...]], others: str) -> None:
+        """Others change what a session has read, and it writes something else."""
+        self.sessions.begin(at)
+        session = len(self.sessions.open) - 1
+        if not self.work(session, [read]):
+            return
+        branch, name = BRANCHES[at // 4], draw.touched(read)
+        if others == "set":
+            self.both(at, "set", name, "others")
+        elif others == "delete":
+            self.both(at, "delete", name)
+        elif branch != "main":
+            self.pair.on_branches(at, Call("delete", (branch,), {}))
+            self.fork(at, branch, "main", None)
+        self.work(session, [read, ("set", ("mine", 1)), ("set", ("mine", 2))])
+        self.sessions.commit(session)
+
+    @precondition(lambda self: self.sessions.open)
+    @rule(which=which, calls=in_session)
+    def work_in_session(self, which: int, calls: SessionCalls) -> None:
+        self.work(which, calls)
+
+    def work(self, which: int, calls: SessionCalls) -> bool:
+        """False if the session is over, because there is no such branch."""
+        sessions = self.sessions
+        before = len(sessions.open)
+        for method, args in calls:
+            given = args
+            if method == "cas":
+                name, guess, value = args
+                live = sessions.live_version(which, name)
+                given = (name, None if guess is None else max(1, live + guess), value)
+            options = {"after": given[1], "limit": given[2]} if method == "list" else {}
+            sessions.work(which, Call(method, given[:1] if options else given, options))
+            if len(sessions.open) < before:
+                return False
+        return True
+
+    @precondition(lambda self: self.sessions.open)
+    @rule(which=which, commit=st.sampled_from([True, True, True, False]))
+    def end_session(self, which: int, commit: bool) -> None:  # noqa: FBT001 - it is drawn
+        if commit:
+            self.sessions.commit(which)
+        else:
+            self.sessions.roll_back(which)
+
+    # Watches
+
+    @rule(which=which)
+    def read_watch(self, which: int) -> None:
+        self.watches[which].read()
+
     # What surrounds them
 
     @rule(at=places, call=draw.illegal_calls)
@@ -192,8 +284,12 @@ class CellsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.may_open)
     @rule(colour=colours)
     def reopen(self, colour: str) -> None:
-        self.pair.close(self.pair.stores.pop(0))
+        store = self.pair.stores.pop(0)
         self.pair.open(colour)
+        self.sessions.leave(store)
+        for watch in self.watches:
+            watch.leave(store)
+        self.pair.close(store)
         self.bench.counts["reopened"] += 1
 
     @precondition(lambda self: self.may_open and len(self.pair.stores) == 1)

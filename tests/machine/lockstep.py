@@ -52,12 +52,23 @@ class Bench(NamedTuple):
     branches: Callable[[AsyncStore, str], Any] = lambda store, name: store.namespace(name).branches
     """The branches of a namespace; and here."""
 
+    patience: float = 30.0
+    """Seconds until a change that a watch does not tell is a failure."""
+
 
 class Opened(NamedTuple):
     """An open store and how its coroutines are run."""
 
     colour: Colour
     store: AsyncStore
+
+    def call(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever is made
+        """The result of a plain function that wants to be called where the loop runs."""
+
+        async def called() -> Any:  # noqa: ANN401
+            return make()
+
+        return self.colour.run(called())
 
 
 class Call(NamedTuple):
@@ -77,6 +88,7 @@ class Lockstep:
     def __init__(self, bench: Bench, colour: str, keep: int | None) -> None:
         self.counts = bench.counts
         self.counts["examples"] += 1
+        self.patience = bench.patience
         self.model = ModelStore(keep)
         self.stores: list[Opened] = []
         self._bench = bench
@@ -86,7 +98,7 @@ class Lockstep:
         self._namespaces = [f"n{number}", f"n{number}%"]
         self._commit_ids: dict[int, int] = {}
         self._together: dict[int, int] = {}
-        self._trimmed = keep is not None  # so branches may show less of their past
+        self.trimmed = keep is not None  # so branches may show less of their past
         self._forked = False
         self.open(colour)
         first = self.stores[0]
@@ -110,7 +122,7 @@ class Lockstep:
 
     def live_version(self, at: int, name: str) -> int:
         try:
-            cell = self._cells(at)[2].get_versioned(name)
+            cell = self.cells(at)[2].get_versioned(name)
         except Missing:
             return 0
         return cell.version if cell else 0
@@ -122,15 +134,15 @@ class Lockstep:
         self.counts["clock moved"] += 1
 
     def both(self, at: int, call: Call) -> None:
-        opened, real, model = self._cells(at)
+        opened, real, model = self.cells(at)
         call = self._without_forgotten_id(call)
-        expected = _outcome(lambda: call.on(model))
-        found = _outcome(lambda: opened.colour.run(call.on(real)))
+        expected = outcome(lambda: call.on(model))
+        found = outcome(lambda: opened.colour.run(call.on(real)))
         if call.method == "getv" and expected and isinstance(expected, list):
             name, limit = call.args
-            self._compare_versions(model, name, found, limit)
+            self.compare_versions(model, name, found, limit)
         else:
-            assert self._seen(found) == self._seen(expected)
+            assert self.seen(found) == self.seen(expected)
         self.counts[call.method] += 1
         if expected is Refused:
             self.counts["refused"] += 1
@@ -141,7 +153,7 @@ class Lockstep:
 
     def burst(self, at: int, calls: list[Call]) -> None:
         """Writes that are queued at once: under asyncio they share a batch, in this order."""
-        opened, real, model = self._cells(at)
+        opened, real, model = self.cells(at)
         calls = [self._without_forgotten_id(call) for call in calls]
         first = self.model.commits + 1
         try:
@@ -156,11 +168,11 @@ class Lockstep:
 
     def on_branches(self, at: int, call: Call) -> None:
         """The same change of branches, on the store and on the model."""
-        opened, namespace, _ = self._place(at)
+        opened, namespace, _ = self.place(at)
         model = ModelBranches(self.model, self.model.space(namespace))
         real = self._bench.branches(opened.store, namespace)
-        expected = _outcome(lambda: call.on(model))
-        found = _outcome(lambda: opened.colour.run(call.on(real)))
+        expected = outcome(lambda: call.on(model))
+        found = outcome(lambda: opened.colour.run(call.on(real)))
         if isinstance(expected, Taken):
             assert isinstance(found, Conflict)
             assert list(expected.args) == [found.cells] if expected.args else True
@@ -194,29 +206,29 @@ class Lockstep:
 
     def _without_forgotten_id(self, call: Call) -> Call:
         """Without the operation id where it depends on other branches whether it is still kept."""
-        if self._trimmed and self._forked and "op_id" in call.options:
+        if self.trimmed and self._forked and "op_id" in call.options:
             return call._replace(options={})
         return call
 
     def get_at_hour(self, at: int, name: str, hour: int) -> None:
         """What was current at the end of the hour."""
-        opened, real, model = self._cells(at)
+        opened, real, model = self.cells(at)
         try:
             expected = model.get_at(name, hour)
         except Missing:
             return
         found = opened.colour.run(real.get_at(name, self._start + (hour + 1) * HOUR - 1))
-        if model.is_main or not self._trimmed or model.unchanged_since(name, hour):
-            assert self._seen(found) == self._seen(expected)
+        if model.is_main or not self.trimmed or model.unchanged_since(name, hour):
+            assert self.seen(found) == self.seen(expected)
         else:
             # It may be kept no longer, or still: but what is told is what was.
-            assert found is None or self._seen(found) == self._seen(model.ever_at(name, hour))
+            assert found is None or self.seen(found) == self.seen(model.ever_at(name, hour))
         self.counts["get_at"] += 1
 
     def get_at_write(self, at: int, name: str, which: int, earlier: int) -> None:
         """What was current at the very moment of one of the writes, or just before."""
-        opened, real, model = self._cells(at)
-        if self._branch(at) not in self.model.space(self._place(at)[1]).branches:
+        opened, real, model = self.cells(at)
+        if self._branch(at) not in self.model.space(self.place(at)[1]).branches:
             return
         history = opened.colour.run(real.getv(name))
         if not history:
@@ -227,10 +239,10 @@ class Lockstep:
         if found is None and newest is not None:
             # Nobody is told when exactly it was deleted, only that it was.
             assert model.deleted_after(name, newest.version)
-        elif newest is None and found is not None and self._trimmed and not model.is_main:
+        elif newest is None and found is not None and self.trimmed and not model.is_main:
             # From before a gap, at which the history ends; but what is told is what was.
             assert found.updated_at <= when
-            assert self._seen(found) in [self._seen(entry) for entry in model.everything(name)]
+            assert self.seen(found) in [self.seen(entry) for entry in model.everything(name)]
         else:
             assert found == newest
         self.counts["get_at"] += 1
@@ -238,13 +250,13 @@ class Lockstep:
     def prune(self, at: int, keep: int) -> None:
         """Let a store that keeps less throw away the history of a namespace."""
         keeper = self._open("blocking", StoreConfig(history=keep))
-        _, namespace, branch = self._place(at)
+        _, namespace, branch = self.place(at)
         cells = self._bench.cells(keeper.store, namespace)
         gone = keeper.colour.run((cells if branch == "main" else cells.on(branch)).prune())
         self.close(keeper)
-        expected = self._cells(at)[2].prune(keep)
+        expected = self.cells(at)[2].prune(keep)
         assert gone == expected if branch == "main" else gone <= expected
-        self._trimmed = True
+        self.trimmed = True
         self.counts["prune"] += 1
         self.counts["pruned versions"] += gone
 
@@ -254,7 +266,7 @@ class Lockstep:
             others = sorted(self.model.space(self._namespaces[number]).branches.keys() - {"main"})
             branches = ["main", *others[turn % 3 : turn % 3 + 1]]
             for branch in branches:
-                opened, real, model = self._cells(number + 4 * BRANCHES.index(branch))
+                opened, real, model = self.cells(number + 4 * BRANCHES.index(branch))
                 assert opened.colour.run(real.list()) == model.list()
                 names = model.every_name()
                 pending = [real.getv(name) for name in names]
@@ -266,45 +278,46 @@ class Lockstep:
         self.counts["looks"] += 1
 
     def _compare_history(self, model: ModelCells, name: str, found: list[Cell]) -> None:
-        self._compare_versions(model, name, found, None)
+        self.compare_versions(model, name, found, None)
         ids = [cell.commit_id for cell in found]
         assert ids == sorted(set(ids), reverse=True), name
         for commit_id, entry in zip(ids, model.everything(name), strict=False):
             commit = self._together.get(entry.commit, entry.commit)
             assert self._commit_ids.setdefault(commit_id, commit) == commit
 
-    def _compare_versions(
+    def compare_versions(
         self, model: ModelCells, name: str, found: list[Cell], limit: int | None
     ) -> None:
         """All that is kept; on a branch at least that, and nothing that never was."""
         everything = model.everything(name)[:limit]
-        if not self._trimmed:
-            assert self._seen(found) == self._seen(everything), name
+        if not self.trimmed:
+            assert self.seen(found) == self.seen(everything), name
             return
-        assert self._seen(found) == self._seen(everything[: len(found)]), name
+        assert self.seen(found) == self.seen(everything[: len(found)]), name
         certain = min(model.certain(name), len(everything))
         exact = model.is_main
         assert len(found) == certain if exact else len(found) >= certain, name
 
-    def _seen(self, answer: object) -> object:
+    def seen(self, answer: object) -> object:
         """The answer in a form that is equal only for equal values of equal types."""
         if type(answer) is list:
-            return [self._seen(item) for item in answer]
+            return [self.seen(item) for item in answer]
         if isinstance(answer, Cell):
-            return repr(answer.value), answer.version, (answer.updated_at - self._start) // HOUR
+            hour = (answer.updated_at - self._start) // HOUR
+            return repr(answer.value), answer.version, hour if answer.commit_id else None
         if isinstance(answer, Written):
-            return repr(answer.value), answer.version, answer.updated_at
+            return repr(answer.value), answer.version, answer.updated_at if answer.commit else None
         return repr(answer)
 
-    def _cells(self, at: int) -> tuple[Opened, Any, ModelCells]:
-        opened, namespace, branch = self._place(at)
+    def cells(self, at: int) -> tuple[Opened, Any, ModelCells]:
+        opened, namespace, branch = self.place(at)
         real = self._bench.cells(opened.store, namespace)
         model = self.model.namespace(namespace)
         if branch == "main":
             return opened, real, model
         return opened, real.on(branch), model.on(branch)
 
-    def _place(self, at: int) -> tuple[Opened, str, str]:
+    def place(self, at: int) -> tuple[Opened, str, str]:
         return self.stores[at // 2 % len(self.stores)], self._namespaces[at % 2], self._branch(at)
 
     @staticmethod
@@ -327,7 +340,7 @@ async def _in_order(colour: Colour, calls: list[Coroutine[Any, Any, Any]]) -> li
     return outcomes
 
 
-def _outcome(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - the store's answer or the model's
+def outcome(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - the store's answer or the model's
     """The answer, or what kind of refusal it was; what a merge found is worth more than that."""
     try:
         return call()

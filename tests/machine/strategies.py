@@ -61,6 +61,27 @@ values: st.SearchStrategy[Any] = st.sampled_from(_VALUES)
 any_values: st.SearchStrategy[Any] = _json
 op_ids = st.sampled_from([None] * 5 + [UUID(int=number) for number in range(1, 5)])
 limits = st.sampled_from([None, None, 0, 1, 2, 4])
+# How far from the live version a cas is; None: it expects an absent cell.
+guesses = st.sampled_from([None, 0, 0, 0, -1, 1])
+# Written out, to be one choice as well.
+_few = ["a", "a", "a", "a%", "ab"]
+_session_reads: list[tuple[str, tuple[Any, ...]]] = [
+    *(("get", (name, "default")) for name in [*_NAMES, *_few]),
+    *(("get_versioned", (name,)) for name in [*_NAMES, *_few]),
+    *(("getv", (name, limit)) for name in _few for limit in (None, 0, 1, 2)),
+    *(("list", ("", after, None)) for after in (None, None, *_NAMES)),
+    *(("list", (prefix, None, limit)) for prefix in _NAMES for limit in (None, 0, 1, 2)),
+]
+_session_writes: list[tuple[str, tuple[Any, ...]]] = [
+    *(("set", (name, value)) for name in _few for value in _VALUES),
+    *(("delete", (name,)) for name in _few * 2),
+    *(("init", (name, "init")) for name in _few * 2),
+    *(("cas", (name, guess, "cas")) for name in _few for guess in (None, 0, 0, 1)),
+    *(("set_many", ({"a": n, name: n},)) for name in _NAMES for n in range(2)),
+    ("set_many", ({},)),
+]
+session_reads = st.sampled_from(_session_reads)
+session_calls = st.sampled_from(_session_writes + _session_reads)
 illegal_calls: st.SearchStrategy[tuple[str, tuple[Any, ...]]] = st.sampled_from(
     [
         *((call, (name, 1)) for call in ("set", "init", "getv") for name in _ILLEGAL_NAMES),
@@ -72,3 +93,9 @@ illegal_calls: st.SearchStrategy[tuple[str, tuple[Any, ...]]] = st.sampled_from(
         ("list", ("a\0",)),
     ]
 )
+
+
+def touched(call: tuple[str, tuple[Any, ...]]) -> str:
+    """A name that a session's reading call is about."""
+    name: str = call[1][0]
+    return name or "ab"

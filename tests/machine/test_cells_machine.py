@@ -21,6 +21,8 @@ from holdfast.testing.servers import PostgresServer
 from tests.machine.cells_machine import CellsMachine
 from tests.machine.lockstep import Bench
 from tests.machine.planted import BRANCH_FAULTS, FAULTS, Planted, PlantedBranches
+from tests.machine.planted_feeds import FEED_FAULTS
+from tests.machine.planted_sessions import SESSION_FAULTS
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "500"))
 LONG_RUN = "HOLDFAST_EXAMPLES" in os.environ
@@ -37,7 +39,10 @@ EVERYWHERE = ["set", "init", "cas won", "cas lost", "delete", "set_many", "burst
 EVERYWHERE += ["get", "get_versioned", "getv", "list", "get_at", "looks", "blocking", "asyncio"]
 EVERYWHERE += ["fork of branches", "delete of branches", "merge of branches", "diff of branches"]
 EVERYWHERE += ["merged cells", "merged deletes", "merge conflict", "differences", "missing branch"]
-SHARED = ["reopened", "second store", "prune", "pruned versions"]
+EVERYWHERE += ["sessions committed", "sessions in conflict", "sessions rolled back"]
+EVERYWHERE += ["sessions without branch", "watches read", "replayed", "changes told"]
+EVERYWHERE += ["watches ended with their branch"]
+SHARED = ["watches resumed", "reopened", "second store", "prune", "pruned versions"]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +89,17 @@ def test_machine_finds_a_planted_fault(fault: type[Planted]) -> None:
 @pytest.mark.parametrize("fault", BRANCH_FAULTS, ids=lambda fault: fault.__name__)
 def test_machine_finds_a_planted_fault_of_branches(fault: type[PlantedBranches]) -> None:
     find(Bench(lambda: "sqlite://:memory:", Counter(), branches=fault), fault.__name__)
+
+
+@pytest.mark.parametrize("fault", SESSION_FAULTS, ids=lambda fault: fault.__name__)
+def test_machine_finds_a_planted_fault_of_sessions(fault: type[Planted]) -> None:
+    find(Bench(lambda: "sqlite://:memory:", Counter(), fault), fault.__name__)
+
+
+@pytest.mark.parametrize("fault", FEED_FAULTS, ids=lambda fault: fault.__name__)
+def test_machine_finds_a_planted_fault_of_feeds(fault: type[Planted]) -> None:
+    bench = Bench(lambda: "sqlite://:memory:", Counter(), fault, patience=0.2)
+    find(bench, fault.__name__)
 
 
 def find(bench: Bench, fault: str) -> None:

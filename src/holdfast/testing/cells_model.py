@@ -86,6 +86,14 @@ class ModelBranch:
         }
         return ModelBranch(cells, self, commit)
 
+    def copy(self) -> ModelBranch:
+        """This one as it is, for somebody to keep."""
+        cells = {
+            name: ModelCell(list(cell.entries), cell.inherited, cell.dropped)
+            for name, cell in self.cells.items()
+        }
+        return ModelBranch(cells, self.parent, self.fork_commit)
+
     def state(self, commit: float | None = None) -> dict[str, Written]:
         """The newest entry of every cell, deletes included, now or at that commit."""
         found = {}
@@ -129,7 +137,7 @@ class ModelCells:
     def __init__(self, store: ModelStore, space: ModelSpace, branch: str) -> None:
         self._store = store
         self._space = space
-        self._branch = branch
+        self.name = branch
 
     def on(self, branch: str) -> ModelCells:
         """The cells on that branch."""
@@ -138,13 +146,18 @@ class ModelCells:
     @property
     def is_main(self) -> bool:
         """True on `main`."""
-        return self._branch == "main"
+        return self.name == "main"
+
+    @property
+    def branch(self) -> ModelBranch:
+        """The branch of that name."""
+        if self.name not in self._space.branches:
+            raise Missing(self.name)
+        return self._space.branches[self.name]
 
     @property
     def _cells(self) -> dict[str, ModelCell]:
-        if self._branch not in self._space.branches:
-            raise Missing(self._branch)
-        return self._space.branches[self._branch].cells
+        return self.branch.cells
 
     def init(self, name: str, value: object, *, op_id: UUID | None = None) -> int:
         """Keeps what exists; the version it has or gets."""
