@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -391,6 +392,32 @@ def test_watches_leave_no_connection_and_no_thread_behind(url: str) -> None:
         del forgotten
         gc.collect()
         wait_until("all connections are closed", lambda: others() == 0)
+
+
+# Another server with the same data
+
+
+def test_a_promoted_standby_begins_a_new_epoch_at_once() -> None:
+    with PostgresServer("18") as server:
+        url = server.create_database()
+        with holdfast.open(url) as store:
+            start = _cursor(store)
+            store.cells.set("a", 1)
+        with psycopg.connect(url) as admin:
+            row = admin.execute("SHOW data_directory").fetchone()
+            assert row is not None
+        Path(row[0], "standby.signal").touch()
+        server.restart()
+        with holdfast.open(url) as store:  # which only reads, and cannot be told of anything
+            assert told(store.cells.watch(after=start), 1) == [("a", 1)]
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute("SELECT pg_promote()")
+        with holdfast.open(url) as store:
+            store.cells.set("a", 2)
+            watch = store.cells.watch(after=start)
+            assert told(watch, 2) == [("a", 1), ("a", 2)]
+            epochs = [from_cursor("cells", cursor).epoch for cursor in (start, watch.cursor or "")]
+            assert epochs == [1, 2]
 
 
 # Restored into another cluster
