@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -206,8 +207,11 @@ def test_a_joined_transaction_wakes_a_watch_when_it_commits(url: str) -> None:
         assert told(watch, 1) == [("a", 1)]
 
 
-def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(url: str) -> None:
+def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
+        ThreadPoolExecutor(1) as threads,
         holdfast.open(url, config=NO_POLLING) as store,
         holdfast.open(url, config=NO_POLLING) as writer,
         psycopg.connect(url) as connection,
@@ -220,8 +224,13 @@ def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(url: 
         wait_until("the listener has looked", lambda: exchange._seen)  # noqa: SLF001
         exchange._listening_since -= 60  # noqa: SLF001
         assert watch.next(timeout=0.1) is None
+        # At its time-out a watch looks once more by itself: that must not be what finds it.
+        monkeypatch.setattr("holdfast.backends.postgres.watch._LONG", 3600.0)
+        waiting = threads.submit(watch.next, timeout=2 * PATIENCE)
         connection.commit()
-        assert told(watch, 1) == [("a", 1)]
+        change = waiting.result(PATIENCE)
+        assert isinstance(change, CellChange)
+        assert change.name == "a"
 
 
 def test_who_only_joins_transactions_learns_who_listens(url: str) -> None:
