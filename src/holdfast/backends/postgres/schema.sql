@@ -101,10 +101,10 @@ BEGIN
     RETURN format(
         '%s/%s',
         (SELECT s.system_identifier FROM pg_control_system() AS s),
-        (SELECT c.timeline_id FROM pg_control_checkpoint() AS c)
+        ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
     );
 EXCEPTION
-    WHEN insufficient_privilege THEN RETURN NULL;
+    WHEN insufficient_privilege OR object_not_in_prerequisite_state THEN RETURN NULL;
 END
 $$;
 

@@ -77,7 +77,9 @@ ON hf.cell_versions (op_id, namespace, branch_id, name);
 -- The log of changes: readers stop below the oldest transaction that is still open.
 CREATE INDEX cell_versions_by_feed ON hf.cell_versions (namespace, feed_xid, commit_id);
 
--- Where transaction ids come from: the cluster and its timeline. NULL if we may not know.
+-- Where transaction ids come from: the cluster and its timeline. NULL if we may not know, and on
+-- a standby, which cannot begin an epoch. The timeline is that of the log: until its first checkpoint
+-- the control file of a promoted server still has the old one.
 CREATE FUNCTION hf.cluster() RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -85,10 +87,10 @@ BEGIN
     RETURN format(
         '%s/%s',
         (SELECT s.system_identifier FROM pg_control_system() AS s),
-        (SELECT c.timeline_id FROM pg_control_checkpoint() AS c)
+        ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
     );
 EXCEPTION
-    WHEN insufficient_privilege THEN RETURN NULL;
+    WHEN insufficient_privilege OR object_not_in_prerequisite_state THEN RETURN NULL;
 END
 $$;
 
