@@ -49,6 +49,8 @@ class Hub:
     @property
     def listening(self) -> bool:
         """True while anybody does."""
+        if any(self.topics.values()):
+            return True
         with self._lock:
             self._forget_left()
         return bool(self.topics)

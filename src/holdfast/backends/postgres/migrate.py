@@ -27,7 +27,7 @@ async def migrate(connector: Connector, schema: str, dialect: Dialect, *, allowe
         await connection.begin(IDLE_IN_TRANSACTION)
         await connection.run(_PATIENCE)
         await connection.run(
-            f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', 0))"
+            f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast migrations {schema}', -1))"
         )
         await _prepare(connection, schema, dialect)
         # Looked at again under the lock: another process may have migrated meanwhile.

@@ -25,7 +25,7 @@ _ONE_AT_A_TIME = """
     SELECT
         set_config('holdfast.lock_timeout', current_setting('lock_timeout'), true),
         set_config('lock_timeout', '0', true);
-    SELECT pg_advisory_xact_lock(hashtextextended('holdfast search {}', 0));
+    SELECT pg_advisory_xact_lock(hashtextextended('holdfast search {}', -1));
     SELECT set_config('lock_timeout', current_setting('holdfast.lock_timeout'), true)
 """
 

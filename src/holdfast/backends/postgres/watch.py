@@ -62,7 +62,8 @@ class Exchange:
         self._connect = connect
         self._channel = f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
         self._seen: tuple[Any, ...] | None = None
-        self._lock = f"hashtextextended('holdfast watch {schema}', 0)"
+        # Seeded with what is no branch: a namespace of that name must not share it.
+        self._lock = f"hashtextextended('holdfast watch {schema}', -1)"
         self._can_listen = can_listen
         self._poll_interval = poll_interval
         self.hub = Hub(runtime, self._patience)
