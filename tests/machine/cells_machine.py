@@ -198,7 +198,7 @@ class CellsMachine(RuleBasedStateMachine):
         # What each side does first, or there is seldom anything to merge.
         first=st.tuples(
             st.sampled_from(["set", "delete", "delete", None]),
-            st.sampled_from(["set", "delete", None, None, None]),
+            st.sampled_from(["set", "set", "delete", None, None]),
         ),
     )
     def merge(
