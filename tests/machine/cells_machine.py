@@ -30,8 +30,6 @@ strategies = st.sampled_from(["strict", "source_wins", "target_wins"])
 colours = st.sampled_from(sorted(COLOURS))
 # Hours that pass before a write; some clocks are set back.
 moves = st.sampled_from([0, 0, 1, 4, -2])
-in_session = st.lists(draw.session_calls, min_size=1, max_size=4)
-which = st.integers(0, MOST - 1)
 changes = st.tuples(
     st.sampled_from(["set", "init", "cas", "delete"]),
     draw.names,
@@ -56,20 +54,30 @@ class CellsMachine(RuleBasedStateMachine):
         self.steps = 0
 
     @initialize(
-        colour=colours, keep=st.sampled_from([None, None, 1, 2]), forked=st.sampled_from([0, 2, 2])
+        colour=colours,
+        keep=st.sampled_from([None, None, 1, 2]),
+        forked=st.sampled_from([0, 2, 2]),
+        # Not always: they need time at the end, and a connection of their own on PostgreSQL.
+        watched=st.sampled_from([False, True]),
     )
-    def open_first(self, colour: str, keep: int | None, forked: int) -> None:
+    def open_first(
+        self,
+        colour: str,
+        keep: int | None,
+        forked: int,
+        watched: bool,  # noqa: FBT001 - it is drawn
+    ) -> None:
         self.pair = Lockstep(self.bench, colour, keep)
         self.sessions = Sessions(self.pair)
         for source, name in [("main", "b"), ("b", "c")][:forked]:  # or branches come late
             self.both(0, "set", "a", name)
             for at in (0, 1):
                 self.fork(at, name, source, None)
-        branch = 4 if forked else 0
-        self.watches = [
-            Watched(self.pair, 0, cursor=True),
-            Watched(self.pair, branch, cursor=False),
-        ]
+        self.watches = []
+        if watched:
+            branch = 4 if forked else 0
+            self.watches.append(Watched(self.pair, 0, cursor=True))
+            self.watches.append(Watched(self.pair, branch, cursor=False))
 
     @invariant()
     def everything_is_alike(self) -> None:
@@ -77,21 +85,25 @@ class CellsMachine(RuleBasedStateMachine):
         self.bench.counts["steps"] += 1
         if self.steps % LOOK_EVERY == 0:
             self.pair.look(self.steps // LOOK_EVERY)
+            for watch in self.watches[self.steps % 2 :]:
+                watch.read()
 
     def teardown(self) -> None:
         if not self.steps:
             return
         try:
-            if sys.exception() is None:
+            if sys.exception() is None:  # else the program broke off somewhere
                 self.end_everything()
         finally:
             for opened in self.pair.stores:
+                self.sessions.leave(opened)
                 self.pair.close(opened)
 
     def end_everything(self) -> None:
-        while self.sessions.open:
-            self.sessions.commit(0)
-        self.pair.look(0)
+        if self.sessions.open:
+            while self.sessions.open:
+                self.sessions.commit(0)
+            self.pair.look(0)
         for watch in self.watches:
             watch.read()
             watch.close()
@@ -197,6 +209,9 @@ class CellsMachine(RuleBasedStateMachine):
         name: str,
         first: tuple[str | None, str | None],
     ) -> None:
+        if first[0] == "delete":  # both have it first, so that the delete may be merged
+            self.both(at % 4 + 4 * BRANCHES.index(sides[0]), "set", name, "both")
+            self.pair.on_branches(at, Call("merge", sides, {"strategy": "source_wins"}))
         for side, method in zip(sides, first, strict=True):
             if method is not None:
                 place = at % 4 + 4 * BRANCHES.index(side)
@@ -210,11 +225,21 @@ class CellsMachine(RuleBasedStateMachine):
 
     # Sessions
 
-    @precondition(lambda self: len(self.sessions.open) < MOST)
-    @rule(at=places, calls=in_session)
-    def begin_session(self, at: int, calls: SessionCalls) -> None:
-        self.sessions.begin(at)
-        self.work(len(self.sessions.open) - 1, calls)
+    @rule(
+        at=places,
+        which=st.integers(0, MOST - 1),
+        calls=st.lists(draw.session_calls, min_size=1, max_size=4),
+        end=st.sampled_from([None, None, "commit", "commit", "roll back"]),
+    )
+    def session(self, at: int, which: int, calls: SessionCalls, end: str | None) -> None:
+        """Work in an open session, or in a new one; it may stay open."""
+        if which >= len(self.sessions.open):
+            which = len(self.sessions.open)
+            self.sessions.begin(at)
+        if self.work(which, calls) and end == "commit":
+            self.sessions.commit(which)
+        elif end == "roll back" and self.sessions.open:
+            self.sessions.roll_back(which)
 
     @precondition(lambda self: len(self.sessions.open) < MOST)
     @rule(
@@ -224,25 +249,22 @@ class CellsMachine(RuleBasedStateMachine):
     )
     def session_meets_others(self, at: int, read: tuple[str, tuple[Any, ...]], others: str) -> None:
         """Others change what a session has read, and it writes something else."""
+        branch = BRANCHES[at // 4]
+        if others == "make the branch anew" and branch == "main":
+            at, branch = at + 4, "b"
         self.sessions.begin(at)
         session = len(self.sessions.open) - 1
         if not self.work(session, [read]):
             return
-        branch, name = BRANCHES[at // 4], draw.touched(read)
         if others == "set":
-            self.both(at, "set", name, "others")
+            self.both(at, "set", draw.touched(read), "others")
         elif others == "delete":
-            self.both(at, "delete", name)
-        elif branch != "main":
+            self.both(at, "delete", draw.touched(read))
+        else:
             self.pair.on_branches(at, Call("delete", (branch,), {}))
             self.fork(at, branch, "main", None)
-        self.work(session, [read, ("set", ("mine", 1)), ("set", ("mine", 2))])
-        self.sessions.commit(session)
-
-    @precondition(lambda self: self.sessions.open)
-    @rule(which=which, calls=in_session)
-    def work_in_session(self, which: int, calls: SessionCalls) -> None:
-        self.work(which, calls)
+        if self.work(session, [read, ("set", ("mine", 1)), ("set", ("mine", 2))]):
+            self.sessions.commit(session)
 
     def work(self, which: int, calls: SessionCalls) -> bool:
         """False if the session is over, because there is no such branch."""
@@ -259,20 +281,6 @@ class CellsMachine(RuleBasedStateMachine):
             if len(sessions.open) < before:
                 return False
         return True
-
-    @precondition(lambda self: self.sessions.open)
-    @rule(which=which, commit=st.sampled_from([True, True, True, False]))
-    def end_session(self, which: int, commit: bool) -> None:  # noqa: FBT001 - it is drawn
-        if commit:
-            self.sessions.commit(which)
-        else:
-            self.sessions.roll_back(which)
-
-    # Watches
-
-    @rule(which=which)
-    def read_watch(self, which: int) -> None:
-        self.watches[which].read()
 
     # What surrounds them
 

@@ -83,9 +83,10 @@ class Sessions:
         self._counts["sessions rolled back"] += 1
 
     def leave(self, store: Opened) -> None:
-        """Roll back those on a store that is about to be closed."""
+        """Give up those on a store that is about to be closed."""
         for session in [session for session in self.open if session.opened is store]:
-            self.roll_back(self.open.index(session))
+            self.open.remove(session)
+            store.colour.run(session.real.rollback())
 
     def _compare_versions(
         self,

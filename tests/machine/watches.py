@@ -52,7 +52,6 @@ class Watched:
         if not self.over:
             self._changes(model)
             self._cursor = self._real.cursor
-            assert self._cursor is not None
             self._pair.counts["watches read"] += 1
 
     def _ends(self) -> None:
@@ -86,7 +85,7 @@ class Watched:
         }
         found: dict[str, list[object]] = {name: [] for name in new}
         missing = {name for name, entries in new.items() if entries}
-        while (change := self._next(wait=bool(missing))) is not None:
+        while (change := self._next(wait=bool(missing) or not self._caught_up)) is not None:
             if change is CAUGHT_UP:
                 assert not self._caught_up
                 self._caught_up = True
@@ -124,6 +123,8 @@ class Watched:
         self._opened, real, _ = self._pair.cells(self._at)
         self._real = self._opened.call(lambda: real.watch(after=self._cursor))
         self._caught_up = False
+        if self._cursor is None:
+            self._branch = None  # it begins again, with what is there
 
     def _next(self, *, wait: bool = True) -> Any:  # noqa: ANN401 - a change or the marker
         timeout = self._pair.patience if wait else 0
