@@ -292,10 +292,10 @@ class Shelf:
         after: str | None,
         limit: int,
         since: Position,
-    ) -> tuple[list[ListedCell], str | None]:
+    ) -> tuple[int, list[ListedCell], str | None]:
         del namespace, branch, prefix, after, since
         self.limits.append(limit)
-        return [ListedCell("a", self.payload, 1, 0, 1, recent=False)] * limit, "a"
+        return 0, [ListedCell("a", self.payload, 1, 0, 1, recent=False)] * limit, "a"
 
     async def changes(
         self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int

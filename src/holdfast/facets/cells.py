@@ -202,8 +202,8 @@ class CellLog(Protocol):
         after: str | None,
         limit: int,
         since: Position,
-    ) -> tuple[list[ListedCell], str | None]:
-        """Like `CellsBackend.names`, with the cells themselves."""
+    ) -> tuple[int, list[ListedCell], str | None]:
+        """Like `CellsBackend.names`, with the branch's id and the cells themselves."""
 
     async def position(self) -> Position:
         """Where the log of changes ends: whatever commits from now on lies above."""

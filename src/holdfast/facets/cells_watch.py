@@ -37,7 +37,7 @@ class CellSource:
 
     async def present(self, after: str | None, since: Position) -> Present[Written]:
         """See Source."""
-        cells, last = await self._log.page(
+        branch_id, cells, last = await self._log.page(
             self._namespace,
             self._branch,
             prefix=self._prefix,
@@ -45,6 +45,7 @@ class CellSource:
             limit=self._limit,
             since=since,
         )
+        self._check_branch(branch_id)
         self._set_limit([cell.payload for cell in cells], more=last is not None)
         items: list[Seen[Written]] = []
         recent: dict[str, int] = {}
@@ -61,11 +62,14 @@ class CellSource:
         branch_id, page = await self._log.changes(
             self._namespace, self._branch, prefix=self._prefix, after=after, limit=self._limit
         )
+        self._check_branch(branch_id)
         self._set_limit([change.payload for change in page.changes], more=page.more)
+        return page.of([_seen(change) for change in page.changes])
+
+    def _check_branch(self, branch_id: int) -> None:
         if self._branch_id not in (None, branch_id):
             raise no_branch(self._branch)  # another one has its name now
         self._branch_id = branch_id
-        return page.of([_seen(change) for change in page.changes])
 
     def _set_limit(self, payloads: list[str | None], *, more: bool) -> None:
         """How many the next page takes, after one with these."""

@@ -16,6 +16,7 @@ from holdfast.backends.postgres.pool import Lease, Pool
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
 from holdfast.backends.sql.inside import refuse_inside
+from holdfast.backends.sql.snapshot import Snapshot
 from holdfast.errors import StoreClosed, StoreError, Unavailable
 from holdfast.runtime import Coalescer, Runtime, Topic, Unit
 from holdfast.runtime.hub import Listener
@@ -31,6 +32,7 @@ class PostgresDb:
         self.exchange = exchange
         self.runtime = runtime
         self.transactions: set[int] = set()  # the ids of those that are open
+        self.snapshots: WeakSet[Snapshot] = WeakSet()
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
@@ -115,6 +117,8 @@ class PostgresDb:
 
     async def _drain_and_free(self) -> None:
         try:
+            for snapshot in list(self.snapshots):
+                await snapshot.close()
             for coalescer in [*self._coalescers.values(), *self._alone]:
                 await coalescer.drain()
         finally:  # also when the loop ends

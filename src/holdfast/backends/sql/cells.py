@@ -266,7 +266,7 @@ class SqlCells:
         after: str | None,
         limit: int,
         since: Position,
-    ) -> tuple[list[ListedCell], str | None]:
+    ) -> tuple[int, list[ListedCell], str | None]:
         """See CellsBackend."""
         lineage = await self.lineages.of(namespace, branch)
         names, last = await self.names(namespace, branch, prefix=prefix, after=after, limit=limit)
@@ -275,7 +275,7 @@ class SqlCells:
             await self.lineages.check(namespace, branch, lineage)
         # One that was deleted between the two reads is left out.
         cells = [ListedCell(row[0], row[1], row[2], *row[4:]) for row in rows if row[1] is not None]
-        return sorted(cells), last
+        return lineage[0][0], sorted(cells), last
 
     async def states(
         self,

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
-from weakref import ref
+from weakref import WeakSet, ref
 
 from holdfast.backends.sql.db import Answer, Batch, Item, Row
 from holdfast.errors import InvalidState, StoreError, Timeout
@@ -32,6 +32,10 @@ class Home(Protocol):
     def check(self) -> Callable[[], None]:
         """Raises when the store is closed or used where it must not be."""
 
+    @property
+    def snapshots(self) -> WeakSet[Snapshot]:
+        """Those that are in use: a store that is closed closes them too."""
+
 
 class Snapshot(ABC):
     """See Db. It does one thing at a time: its session sees to that."""
@@ -47,6 +51,7 @@ class Snapshot(ABC):
         self._right = [True]
         self._call_off = of.runtime.later(limit, _Expiry(self))
         self._why = None  # or why it is over
+        of.snapshots.add(self)
 
     @abstractmethod
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:

@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+from weakref import WeakSet
 
 import apsw
 
 from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
 from holdfast.backends.sql.inside import refuse_inside
+from holdfast.backends.sql.snapshot import Snapshot
 from holdfast.backends.sqlite.backup import Copier
 from holdfast.backends.sqlite.checkpoint import Checkpointer
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
@@ -77,6 +79,7 @@ class SqliteDb:
         if not self._exclusive and folder is None:
             self._poller = Poller(lambda: SqliteConnection(path, config), self.hub)
         self.transactions: set[int] = set()  # the ids of those that are open
+        self.snapshots: WeakSet[Snapshot] = WeakSet()
         self._finish = runtime.once(self._drain_and_free)
         self._closed = False
 
@@ -196,6 +199,8 @@ class SqliteDb:
 
     async def _drain_and_free(self) -> None:
         try:
+            for snapshot in list(self.snapshots):
+                await snapshot.close()
             await self._coalescer.drain()
         finally:  # also when the loop ends
             await self.runtime.offload(self._free)

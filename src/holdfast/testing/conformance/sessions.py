@@ -615,3 +615,16 @@ async def test_in_session_gives_up_in_the_end(world: World) -> None:
     assert tries == 3
     with pytest.raises(holdfast.InvalidArgument, match="attempts"):
         await cells.in_session(work, attempts=0)
+
+
+@needs(Capability.SESSIONS)
+async def test_closing_the_store_ends_its_sessions(world: World) -> None:
+    store = await world.open_fresh(StoreConfig())
+    await store.cells.set("a", 1)
+    session = store.cells.session()
+    assert await session.get("a") == 1
+    await session.set("a", 2)
+    await store.close()
+    for call in (session.get("a"), session.commit()):
+        with pytest.raises(holdfast.StoreClosed):
+            await call

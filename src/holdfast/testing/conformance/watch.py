@@ -438,16 +438,17 @@ async def test_the_watch_of_a_branch_ends_with_the_branch(world: World) -> None:
     with pytest.raises(holdfast.NotFound, match="'b'"):
         await store.cells.on("b").watch().next(timeout=_PATIENCE)
     await store.branches.fork("b")
-    watch, other = (store.cells.on("b").watch() for _ in range(2))
-    await _marker(watch)
-    await _marker(other)
+    watch, other, replayed = (store.cells.on("b").watch() for _ in range(3))
+    for one in (watch, other, replayed):
+        await _marker(one)
     await _quiet(other)
     await store.branches.delete("b")
     with pytest.raises(holdfast.NotFound, match="'b'"):
         await watch.next(timeout=_PATIENCE)
     await store.branches.fork("b")  # another one, of the same name
-    with pytest.raises(holdfast.NotFound, match="'b'"):
-        await other.next(timeout=_PATIENCE)
+    for one in (other, replayed):
+        with pytest.raises(holdfast.NotFound, match="'b'"):
+            await one.next(timeout=_PATIENCE)
 
 
 # Transactions
