@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast.backends.sql.cells import (
     NO_BRANCH,
@@ -32,8 +32,8 @@ from holdfast.facets.cells import (
 )
 
 _OWN = load(__package__, "cells.sql", SQLITE)
-_BEGIN_COMMIT, _BEGIN_WRITE, _GET_NEWEST, _ADD_VERSION = (
-    _OWN[name] for name in ("begin_commit", "begin_write", "get_newest", "add_version")
+_BEGIN_COMMIT, _GET_NEWEST, _ADD_VERSION = (
+    _OWN[name] for name in ("begin_commit", "get_newest", "add_version")
 )
 _WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
 _PRUNE_SLICE = 10  # of each cell in one transaction: the loop waits for it
@@ -87,8 +87,8 @@ class WriteCells:
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        # The cells as this batch has left them.
-        now, commit_id, forked, cells = _begin_write(on, items[0].key)
+        now, commit_id, forked = begin_commit(on)
+        cells: dict[Place, Newest] = {}  # as this batch has left them
         outcomes: list[CellOutcome] = []
         for write in items:
             (namespace, branch, name), expected, payload, op_id, op_given = write
@@ -261,25 +261,8 @@ def _known(on: SqliteConnection, write: CellWrite, place: Place) -> CellOutcome 
 
 def begin_commit(on: SqliteConnection) -> tuple[int, int, bool]:
     """The time by the store's clock, the last commit id given out, and if there are branches."""
-    offset, commit_id, forked = on.execute(_BEGIN_COMMIT).get or _no_state()
+    state = on.execute(_BEGIN_COMMIT).get
+    if state is None:  # guessing a commit id could hide newer versions behind older ones
+        raise Corrupt("SQLite: the row of holdfast_store_state is missing")
+    offset, commit_id, forked = state
     return machine_us() + offset, commit_id, forked
-
-
-def _begin_write(
-    on: SqliteConnection, first: CellKey
-) -> tuple[int, int, bool, dict[Place, Newest]]:
-    """Like begin_commit, with the cell that is written first if it is on `main`."""
-    namespace, branch, name = first
-    if branch != MAIN:
-        return *begin_commit(on), {}
-    offset, commit_id, forked, *newest = on.execute(_BEGIN_WRITE, (namespace, name)).get or (
-        _no_state()
-    )
-    version, deleted, updated_at, newest_commit = newest
-    found = NEVER if version is None else (version, deleted, updated_at, newest_commit)
-    return machine_us() + offset, commit_id, forked, {(namespace, MAIN_ID, name): found}
-
-
-def _no_state() -> NoReturn:
-    # Guessing a commit id could hide newer versions behind older ones.
-    raise Corrupt("SQLite: the row of holdfast_store_state is missing")

@@ -56,24 +56,6 @@ SELECT
     EXISTS (SELECT 1 FROM hf.branches)
 FROM hf.store_state
 
--- name: begin_write
--- begin_commit and the first cell's get_newest in one: a write alone needs nothing else.
-SELECT
-    s.clock_offset_us,
-    max(s.commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0)),
-    EXISTS (SELECT 1 FROM hf.branches),
-    n.version, n.deleted, n.updated_at, n.commit_id
-FROM hf.store_state AS s
-LEFT JOIN (
-    SELECT version, deleted, updated_at, commit_id
-    FROM hf.cell_versions
-    WHERE namespace = :namespace
-      AND branch_id = 0
-      AND name = :name
-    ORDER BY commit_id DESC
-    LIMIT 1
-) AS n
-
 -- name: get_newest
 SELECT version, deleted, updated_at, commit_id
 FROM hf.cell_versions

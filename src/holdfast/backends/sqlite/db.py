@@ -252,11 +252,7 @@ class SqliteDb:
                     writer.execute(_BEGIN)
                 except apsw.BusyError:
                     await self._wait_and_begin(sleep or self.runtime.sleep)
-                if len(units) == 1:
-                    unit = units[0]
-                    unit.answers = await unit.batch.apply(writer, unit.items, repeat=repeat)
-                else:
-                    await apply_grouped(units, writer, repeat=repeat)
+                await apply_grouped(units, writer, repeat=repeat)
                 committing = True
                 writer.execute(_COMMIT)
             except DRIVER_ERRORS as exc:
