@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import time
 from pathlib import Path
 
 import apsw
@@ -219,3 +220,13 @@ def test_closing_waits_for_an_open_transaction(url: str) -> None:
         assert closing.is_alive()
     closing.join(PATIENCE)
     assert not closing.is_alive()
+
+
+def test_a_call_while_the_timer_ends_the_transaction_says_that_it_took_too_long(url: str) -> None:
+    with holdfast.open(url) as store, store.transaction() as tx:
+        scope = tx._opened._scope  # type: ignore[attr-defined]  # noqa: SLF001
+        scope._due = 0.0  # noqa: SLF001 - its time is up,
+        with scope._one_at_a_time, pytest.raises(holdfast.Timeout):  # noqa: SLF001 - the timer has it
+            tx.cells.get("a")
+        scope._due = time.monotonic() + 60  # noqa: SLF001
+        tx.cells.set("a", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.backends.sql.db import Db
 from holdfast.backends.sql.queries import Dialect, load
+from holdfast.errors import NotFound
 from holdfast.facets.branches import EVERYTHING, MAIN_ID, Lineage
 from holdfast.facets.cells import MAIN, no_branch
 
@@ -30,8 +31,10 @@ class Lineages:
         return tuple((branch_id, upto) for branch_id, upto in rows)
 
     async def at(self, branch_id: int, commit_id: int) -> Lineage:
-        """What the branch saw at that commit."""
+        """What the branch saw at that commit; NotFound when it is gone."""
         rows = await self._db.fetch(self._at, {"branch_id": branch_id, "upto": commit_id})
+        if rows[-1][0] != MAIN_ID:  # every walk ends there, unless a level has been freed
+            raise NotFound("one of the branches was deleted meanwhile", branch_id=branch_id)
         return tuple((level, upto) for level, upto in rows)
 
     async def check(self, namespace: str, branch: str, lineage: Lineage) -> None:

@@ -122,6 +122,8 @@ class SqliteTransaction:
     def _take(self) -> None:
         self.of.runtime.check()  # not whether it is closed: closing waits for us
         if not self._one_at_a_time.acquire(blocking=False):
+            if time.monotonic() >= self._due:  # it may be the timer, calling it off just now
+                raise self._too_long()
             raise InvalidState("a transaction does one thing at a time, and is busy")
         try:
             self._check()
@@ -135,8 +137,11 @@ class SqliteTransaction:
             self._end(_TOO_LONG)
         if self.over:
             if self._why == _TOO_LONG:
-                raise Timeout(f"the transaction took longer than {self._limit:g} s")
+                raise self._too_long()
             raise InvalidState(f"the transaction is over: {self._why}")
+
+    def _too_long(self) -> Timeout:
+        return Timeout(f"the transaction took longer than {self._limit:g} s")
 
     def _ended_by(self, exc: BaseException) -> BaseException:
         """Undo everything: half of what was asked for may be done."""
