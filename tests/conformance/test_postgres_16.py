@@ -12,7 +12,7 @@ from holdfast.testing.conformance.suite import *  # noqa: F403
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import Engine
 
-colours = ["blocking", "asyncio"]  # which loop it is makes no difference to a server
+colours = ["blocking"]  # the client is the same as with the newest server; the functions run here
 
 
 @pytest.fixture(scope="module")
