@@ -22,10 +22,9 @@ from holdfast import CAUGHT_UP, CellChange, StoreConfig
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.facets.feed import from_cursor
 from holdfast.runtime.blocking import BlockingRuntime
-from holdfast.sync.watch import Watch
 from holdfast.testing.servers import PostgresServer
+from tests.feed.following import PATIENCE, caught_up, told
 
-PATIENCE = 30.0
 # Whoever waits for a change that nobody tells of waits in vain.
 NO_POLLING = StoreConfig(poll_interval=3600)
 
@@ -33,18 +32,6 @@ NO_POLLING = StoreConfig(poll_interval=3600)
 @pytest.fixture
 def url(postgres: PostgresServer) -> str:
     return postgres.create_database()
-
-
-def told(watch: Watch, count: int) -> list[tuple[str, object]]:
-    changes = [watch.next(timeout=PATIENCE) for _ in range(count)]
-    found = [change for change in changes if isinstance(change, CellChange)]
-    assert len(found) == count, changes
-    return [(change.name, change.cell and change.cell.value) for change in found]
-
-
-def caught_up(watch: Watch) -> Watch:
-    assert watch.next(timeout=PATIENCE) is CAUGHT_UP
-    return watch
 
 
 def wait_until(what: str, true: Callable[[], object]) -> None:

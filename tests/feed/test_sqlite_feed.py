@@ -14,9 +14,7 @@ import pytest
 import holdfast
 from holdfast import CAUGHT_UP, CellChange, StoreConfig
 from holdfast.backends.sqlite.watch import Poller
-from holdfast.sync.watch import Watch
-
-PATIENCE = 30.0
+from tests.feed.following import PATIENCE, caught_up, told
 
 WRITER = """
 import sys, holdfast
@@ -25,18 +23,6 @@ with holdfast.open(sys.argv[1], namespace=sys.argv[2]) as store:
         store.cells.set("a", int(line))
         print("done", flush=True)
 """
-
-
-def told(watch: Watch, count: int) -> list[tuple[str, object]]:
-    changes = [watch.next(timeout=PATIENCE) for _ in range(count)]
-    found = [change for change in changes if isinstance(change, CellChange)]
-    assert len(found) == count, changes
-    return [(change.name, change.cell and change.cell.value) for change in found]
-
-
-def caught_up(watch: Watch) -> Watch:
-    assert watch.next(timeout=PATIENCE) is CAUGHT_UP
-    return watch
 
 
 def pollers() -> list[threading.Thread]:
