@@ -41,7 +41,8 @@ format: $(READY)  ## put the code into its form
 lock: $(READY)  ## choose the newest versions and write requirements.lock
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --no-header --no-annotate --no-emit-options --strip-extras --allow-unsafe \
-		--extra postgres --extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
+		--extra postgres --extra redis --extra nats --extra claimcheck \
+		--extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
 
 kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on PostgreSQL
 	HOLDFAST_KILLS=10000 $(BIN)/python -m pytest tests/crash -s

@@ -23,6 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import holdfast
+from holdfast import CellChange
 from holdfast.sync.watch import Watch
 from holdfast.testing.bouncer import PgBouncer, find_pgbouncer
 from holdfast.testing.servers import PostgresServer
@@ -220,7 +221,7 @@ def _write(store: holdfast.Store, changes: int, settle: float) -> None:
         took = time.monotonic() - began
 
 
-def _told(watch: Watch, changes: int) -> Times:
+def _told(watch: Watch[CellChange], changes: int) -> Times:
     return [_took(watch.next()) for _ in range(changes)]
 
 

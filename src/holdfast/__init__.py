@@ -30,6 +30,8 @@ from holdfast.errors import (
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell, CellChange
+from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
+from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
@@ -55,8 +57,13 @@ __all__ = [
     "MergeResult",
     "NotFound",
     "PreconditionFailed",
+    "Record",
+    "RecordChange",
+    "RecordIndex",
+    "ScanFilter",
     "SearchHit",
     "Serialization",
+    "Stamp",
     "Store",
     "StoreClosed",
     "StoreConfig",

@@ -21,27 +21,30 @@ Commit = Literal["inline", "thread"]
 Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
+_OF_SERVERS = frozenset({"pool_size", "connect_timeout", "call_timeout", "poll_interval"})
 ENGINE_SETTINGS = {
     "sqlite": frozenset({"commit", "busy_timeout", "checkpoint_pages", "locking", "vfs"}),
     "postgres": frozenset(
         {
             "schema",
-            "pool_size",
-            "connect_timeout",
             "statement_timeout",
             "lock_timeout",
-            "poll_interval",
             "listen_url",
         }
-    ),
+    )
+    | _OF_SERVERS,
+    "redis": frozenset({"prefix", "wait_replicas"}) | _OF_SERVERS,
+    "nats": frozenset({"bucket", "replicas"}) | _OF_SERVERS,
 }
-"""The settings that only one engine has; all others are everybody's."""
+"""The settings that only some engines have; all others are everybody's."""
 
 MIB = 1024 * 1024
 _MOST_BITS = 64
 _MOST_PAGES = 2**31 - 1  # SQLite's own integers
 _MOST_CONNECTIONS = 10_000
 _POSTGRES_URL = re.compile(r"(?i:postgres(ql)?)://[^\x00-\x20\x7f\ud800-\udfff]+")
+_MOST_REPLICAS = 5  # of a JetStream stream
+_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -66,14 +69,23 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_pages: int = 4000  # 16 MiB of log; at 1,000 checkpoints were 2 % of all syncs
     locking: Locking = "normal"
     vfs: str | None = None
-    # PostgreSQL
-    schema: str = "holdfast"
+    # PostgreSQL, Redis and NATS
     pool_size: int = 8
     connect_timeout: Duration = 10.0
+    poll_interval: Duration = 0.25  # of a watch that cannot be woken by other processes
+    # PostgreSQL
+    schema: str = "holdfast"
     statement_timeout: Duration = 30.0
     lock_timeout: Duration = 5.0
-    poll_interval: Duration = 0.25  # of a watch that cannot be woken by other processes
     listen_url: str | None = None
+    # Redis and NATS
+    call_timeout: Duration = 10.0  # how long a server may take to answer
+    # Redis
+    prefix: str = "holdfast"  # of every key
+    wait_replicas: int = 0  # that must have a write before it is acknowledged
+    # NATS
+    bucket: str = "holdfast"  # with which the names of streams begin
+    replicas: int = 1  # of a stream that the store creates
 
     def __post_init__(self) -> None:
         """Refuse what can never work, before anything is opened."""
@@ -92,6 +104,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             "statement_timeout",
             "lock_timeout",
             "poll_interval",
+            "call_timeout",
         ):
             _timeout(name, getattr(self, name))
         if self.vfs is not None:
@@ -102,6 +115,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             _positive("history", duration_us(self.history, name="history"))
         elif self.history != "all":
             _positive("history", self.history)
+        _word("prefix", self.prefix)
+        _word("bucket", self.bucket)
+        _positive("replicas", self.replicas, most=_MOST_REPLICAS)
+        _positive("wait_replicas", self.wait_replicas, least=0, most=_MOST_CONNECTIONS)
         if not isinstance(self.schema, str) or not _SCHEMA.fullmatch(self.schema):
             raise InvalidArgument(
                 f"schema {_shown(self.schema)}: wanted lower-case letters, digits and _, at most 63"
@@ -135,9 +152,10 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise InvalidArgument(f"{name}: wanted one of {', '.join(allowed)}, found {_shown(value)}")
 
 
-def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise InvalidArgument(f"{name}: wanted a whole number above zero, found {_shown(value)}")
+def _positive(name: str, value: object, *, least: int = 1, most: int = 2**63 - 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        wanted = "above zero" if least else "from zero up"
+        raise InvalidArgument(f"{name}: wanted a whole number {wanted}, found {_shown(value)}")
     if value > most:
         raise InvalidArgument(f"{name}: at most {most}")
 
@@ -145,6 +163,13 @@ def _positive(name: str, value: object, *, most: int = 2**63 - 1) -> None:
 def _vfs(name: object) -> None:
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InvalidArgument(f"vfs: wanted the name of a VFS, found {_shown(name)}")
+
+
+def _word(name: str, value: object) -> None:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        raise InvalidArgument(
+            f"{name}: wanted letters, digits, _ and -, at most 64; found {_shown(value)}"
+        )
 
 
 def _postgres_url(name: str, url: object) -> None:

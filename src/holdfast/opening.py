@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -100,15 +101,29 @@ async def _open_backend(target: Target, runtime: Runtime) -> Backend:
         raise Unavailable(f"opening the store: {exc}") from exc
 
 
-def _opener(engine: str) -> Callable[[str, StoreConfig, Runtime], Awaitable[Backend]]:
-    if engine == "sqlite":
-        from holdfast.backends.sqlite.backend import open_backend
+class _Needs(NamedTuple):
+    """What an engine is called, and the driver that it needs."""
 
-        return open_backend
+    title: str
+    driver: str
+
+
+_EXTRAS = {
+    "postgres": _Needs("PostgreSQL", "psycopg"),
+    "redis": _Needs("Redis", "redis"),
+    "nats": _Needs("NATS", "nats-py"),
+}
+
+
+def _opener(engine: str) -> Callable[[str, StoreConfig, Runtime], Awaitable[Backend]]:
     try:
-        from holdfast.backends.postgres.backend import open_backend as open_postgres
+        module = import_module(f"holdfast.backends.{engine}.backend")
     except ImportError as exc:  # also when psycopg is there, but finds no libpq
+        if engine not in _EXTRAS:
+            raise
+        needs = _EXTRAS[engine]
         raise InvalidState(
-            f"PostgreSQL needs psycopg ({exc}): pip install 'holdfast[postgres]'"
+            f"{needs.title} needs {needs.driver} ({exc}): pip install 'holdfast[{engine}]'"
         ) from exc
-    return open_postgres
+    opener: Callable[[str, StoreConfig, Runtime], Awaitable[Backend]] = module.open_backend
+    return opener

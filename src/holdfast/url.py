@@ -2,9 +2,11 @@
 
     sqlite:///relative.db   sqlite:////absolute.db   sqlite://:memory:
     postgresql://user:password@host:5432/database?schema=holdfast
+    redis://:password@host:6379/0   rediss://… with TLS   redis+cluster://host:7000
+    nats://user:password@host:4222,host2:4222   tls://… with TLS
 
-Parameters that StoreConfig knows are ours; on PostgreSQL the rest is libpq's. Anything may be
-written as %XX; a + is a +.
+Parameters that StoreConfig knows are ours; the rest is the driver's. Anything may be written as
+%XX; a + is a +.
 """
 
 from __future__ import annotations
@@ -25,9 +27,20 @@ _ENGINES = {
     "sqlite": "sqlite",
     "postgresql": "postgres",
     "postgres": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+cluster": "redis",
+    "rediss+cluster": "redis",
+    "nats": "nats",
+    "tls": "nats",
 }
+# Where a scheme has several spellings, the driver knows this one.
+_SPELLED = {"postgres": "postgresql"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SHOWN = "sqlite:///path.db, sqlite://:memory:, postgresql://user@host/database"
+_SHOWN = (
+    "sqlite:///path.db, sqlite://:memory:, postgresql://user@host/database, redis://host:6379/0, "
+    "nats://host:4222"
+)
 
 
 class Target(NamedTuple):
@@ -68,7 +81,8 @@ def parse(url: str, config: StoreConfig) -> Target:
     settings, foreign = _settings(parts.query, engine)
     # Not urlunsplit: it drops the // of a URL without a host, which libpq then cannot read.
     query = f"?{'&'.join(foreign)}" if foreign else ""
-    address = f"postgresql://{parts.netloc}{parts.path}{query}"
+    scheme = _SPELLED.get(parts.scheme, parts.scheme)
+    address = f"{scheme}://{parts.netloc}{parts.path}{query}"
     return Target(engine, address, _merged(config, settings))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import Conflict, Database, InvalidArgument, StoreError, Timeout, Unavailable
-from holdfast.backends.sql.db import NotBegun, apply_grouped, settle
+from holdfast.backends.batching import NotBegun, apply_grouped, settle
 from holdfast.runtime.blocking import run
 from holdfast.runtime.contract import Unit
 

@@ -7,7 +7,7 @@ PATIENCE = 30.0
 """Seconds until a change that does not come is a failure."""
 
 
-def told(watch: Watch, count: int) -> list[tuple[str, object]]:
+def told(watch: Watch[CellChange], count: int) -> list[tuple[str, object]]:
     """Names and values of the next changes; None for a deleted cell."""
     changes = [watch.next(timeout=PATIENCE) for _ in range(count)]
     found = [change for change in changes if isinstance(change, CellChange)]
@@ -15,7 +15,7 @@ def told(watch: Watch, count: int) -> list[tuple[str, object]]:
     return [(change.name, change.cell and change.cell.value) for change in found]
 
 
-def caught_up(watch: Watch) -> Watch:
+def caught_up(watch: Watch[CellChange]) -> Watch[CellChange]:
     """The watch, whose marker comes next."""
     assert watch.next(timeout=PATIENCE) is CAUGHT_UP
     return watch

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.errors import Conflict, InvalidArgument, InvalidState
-from holdfast.facets.backend import Facets
+from holdfast.facets.backend import Engine
 from holdfast.facets.retry import pauses
 
 T = TypeVar("T")
 
 
-async def repeated(attempt: Callable[[], Awaitable[T]], attempts: int, on: Facets) -> T:
+async def repeated(attempt: Callable[[], Awaitable[T]], attempts: int, on: Engine) -> T:
     """The attempt's result, of the first one that meets no retryable Conflict."""
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
         raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")

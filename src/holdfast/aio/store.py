@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.records import AsyncRecords
 from holdfast.aio.retry import repeated
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
@@ -39,6 +40,7 @@ class AsyncStore:
         self._owner = owner
         self.cells = AsyncCells(backend, namespace, config)
         self.branches = AsyncBranches(backend, namespace)
+        self.records = AsyncRecords(backend, namespace, config)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.records import AsyncRecords
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
 from holdfast.facets.backend import Backend, OpenTransaction, Params
@@ -28,6 +29,7 @@ class AsyncTransaction:
         self._namespace = check_name(namespace, what="namespace")
         self._config = config
         self.cells = AsyncCells(opened, namespace, config)
+        self.records = AsyncRecords(opened, namespace, config)
 
     def namespace(self, name: str) -> AsyncTransaction:
         """The same transaction on another namespace."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellLog, CellsBackend
+from holdfast.facets.records import RecordIndexes, RecordLog, RecordsBackend
 from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
@@ -32,6 +33,9 @@ class Capability(StrEnum):
     CELLS_HISTORY = "cells: getv, get_at and retention"
     BRANCHES = "cells: branches, fork, diff and merge"
     CELLS_SEARCH = "cells: search by words"
+    RECORDS = "records: fields with a time to live, compare-and-set, scan"
+    RECORDS_INDEX = "records: scans by an index"
+    RECORDS_WATCH = "records: watch, from a cursor too"
     SESSIONS = "cells: sessions, which read one snapshot"
 
 
@@ -42,7 +46,7 @@ Progress = Callable[[int, int], None]
 """Called with pages done and pages in all."""
 
 
-def require(backend: Facets, capability: Capability) -> None:
+def require(backend: Engine, capability: Capability) -> None:
     """Raise Unsupported when the engine lacks the ability."""
     if capability not in backend.capabilities:
         raise Unsupported(
@@ -52,13 +56,23 @@ def require(backend: Facets, capability: Capability) -> None:
         )
 
 
+def missing() -> Any:  # noqa: ANN401 - stands for whatever the engine lacks
+    """In place of a facet that an engine lacks: its capability is missing, so nobody asks it."""
+    return _Missing()
+
+
+class _Missing:
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"asked for {name!r}, which this engine lacks: require() it first")
+
+
 def no_watch(where: str) -> InvalidState:
     """The error for a watch inside a transaction or session."""
     return InvalidState(f"there is no watch inside a {where}: watch through the store")
 
 
-class Facets(Protocol):
-    """What facades work on: a store, or one transaction of it."""
+class Engine(Protocol):
+    """What every facade asks of a store, a transaction or a session."""
 
     @property
     def engine(self) -> str:
@@ -68,6 +82,13 @@ class Facets(Protocol):
     def capabilities(self) -> frozenset[Capability]:
         """What this store can do."""
 
+    async def pause(self, seconds: float = 0) -> None:
+        """Let others run: between the pages of a long scan, before a repeat."""
+
+
+class CellFacets(Engine, Protocol):
+    """What cells need."""
+
     @property
     def cells(self) -> CellsBackend:
         """The engine's cells."""
@@ -76,14 +97,30 @@ class Facets(Protocol):
     def search(self) -> SearchBackend:
         """The engine's search in cells."""
 
-    async def pause(self, seconds: float = 0) -> None:
-        """Let others run: between the pages of a long scan, before a repeat."""
-
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """The log of the namespace's cells, and one who hears of news; not in a transaction."""
 
     def session(self, order: Order) -> OpenSession:
         """A session of cells, which asks nothing yet; InvalidState inside a transaction."""
+
+
+class RecordFacets(Engine, Protocol):
+    """What records need."""
+
+    @property
+    def records(self) -> RecordsBackend:
+        """The engine's records."""
+
+    @property
+    def record_indexes(self) -> RecordIndexes:
+        """The engine's indexes over records."""
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """The log of the namespace's records, and one who hears of news."""
+
+
+class Facets(CellFacets, RecordFacets, Protocol):
+    """What facades work on: a store, or one transaction of it."""
 
 
 class OpenTransaction(Facets, Protocol):
@@ -99,7 +136,7 @@ class OpenTransaction(Facets, Protocol):
         """Leave nothing behind."""
 
 
-class OpenSession(Facets, Protocol):
+class OpenSession(CellFacets, Protocol):
     """A session of cells: its first read opens the snapshot, and the last two calls end it.
 
     So does a failed read, and the snapshot's age: every call is a Timeout from then on.

@@ -5,12 +5,7 @@ from __future__ import annotations
 from holdfast import codec
 from holdfast.facets.cells import Cell, CellLog, StoredChange, no_branch
 from holdfast.facets.feed import Page, Position
-from holdfast.facets.watch import Present, Seen
-
-# A page is in memory as a whole, so it grows only while there is more and values are small:
-# 300 cells of 1 MB in one page took 600 to 900 MB.
-_FIRST_PAGE, _LARGEST_PAGE = 25, 500
-_PAGE_CHARS = 4 * 1024 * 1024
+from holdfast.facets.watch import Present, Seen, next_page_size
 
 Written = Cell | None
 """A cell as it was written, None when it was deleted."""
@@ -25,7 +20,7 @@ class CellSource:
         self._branch = branch
         self._prefix = prefix
         self._branch_id: int | None = None
-        self._limit = _FIRST_PAGE
+        self._limit = next_page_size(0, 0, 0, more=False)
 
     async def position(self) -> Position:
         """See Source."""
@@ -74,10 +69,7 @@ class CellSource:
     def _set_limit(self, payloads: list[str | None], *, more: bool) -> None:
         """How many the next page takes, after one with these."""
         size = sum(len(payload) for payload in payloads if payload is not None)
-        if size > _PAGE_CHARS:
-            self._limit = max(1, len(payloads) * _PAGE_CHARS // size)
-        elif more:
-            self._limit = min(2 * self._limit, _LARGEST_PAGE)
+        self._limit = next_page_size(self._limit, len(payloads), size, more=more)
 
 
 def _seen(change: StoredChange) -> Seen[Written]:

@@ -28,6 +28,10 @@ _FOREVER = 3600.0  # seconds: a listener returns sooner
 # While an older transaction is open nobody tells when it ends: look again, ever less often.
 _FIRST_LOOK = 0.005
 _LONGEST_LOOK = 0.25
+# A page is in memory as a whole, so it grows only while there is more and values are small:
+# 300 cells of 1 MB in one page took 600 to 900 MB.
+_FIRST_PAGE, _LARGEST_PAGE = 25, 500
+_PAGE_SIZE = 4 * 1024 * 1024
 _RECONNECT = (0.1, 1.0, 2.0, 4.0, 8.0)  # seconds between tries, then the watch raises
 
 
@@ -82,6 +86,16 @@ class Listener(Protocol):
 
     def wake(self) -> None:
         """Let who waits look. From any thread."""
+
+
+def next_page_size(limit: int, items: int, size: int, *, more: bool) -> int:
+    """How many the next page takes, after one of `limit` with so many items of that size.
+
+    A limit of 0 stands for no page so far.
+    """
+    if size > _PAGE_SIZE:
+        return max(1, items * _PAGE_SIZE // size)
+    return min(2 * limit, _LARGEST_PAGE) if more else limit or _FIRST_PAGE
 
 
 class Watching(Generic[T]):

@@ -23,7 +23,7 @@ from holdfast import codec
 from holdfast.clock import Duration, to_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Capability, Facets, Progress, require
+from holdfast.facets.backend import Capability, CellFacets, Progress, require
 from holdfast.facets.branches import Operation
 from holdfast.facets.cells import (
     ABSENT,
@@ -32,6 +32,7 @@ from holdfast.facets.cells import (
     MAIN,
     MAX_COMMIT_BYTES,
     Cell,
+    CellChange,
     CellKey,
     CellOutcome,
     CellWrite,
@@ -39,12 +40,12 @@ from holdfast.facets.cells import (
     check_cell_name,
     check_expected,
 )
-from holdfast.facets.cells_watch import CellSource
+from holdfast.facets.cells_watch import CellSource, Written
 from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
 from holdfast.facets.search import SearchHit, check_hits, parse_words
 from holdfast.facets.sessions import MAX_AGE, Order, check_max_age
-from holdfast.facets.watch import Watching
+from holdfast.facets.watch import Seen, Watching
 from holdfast.runtime.blocking import run
 from holdfast.sync.retry import repeated
 from holdfast.sync.sessions import CellsSession
@@ -65,7 +66,7 @@ class Cells:
     """The cells of one namespace, on one branch."""
 
     def __init__(
-        self, backend: Facets, namespace: str, config: StoreConfig, branch: str = MAIN
+        self, backend: CellFacets, namespace: str, config: StoreConfig, branch: str = MAIN
     ) -> None:
         self._backend = backend
         self._cells = backend.cells
@@ -228,7 +229,9 @@ class Cells:
             run(self._backend.pause())
         return names[:limit]
 
-    def watch(self, prefix: str = "", *, after: str | None = None, marker: bool = False) -> Watch:
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool = False
+    ) -> Watch[CellChange]:
         """The cells whose names start with the prefix, then every change to them as it comes.
 
         With `after`, the cursor of an earlier watch, every change since then, and so on. With
@@ -240,7 +243,7 @@ class Cells:
         position = None if after is None else from_cursor(LOG, after)
         log, listener = self._backend.follow_cells(self._namespace)
         source = CellSource(log, self._namespace, self._branch, prefix)
-        return Watch(Watching(source, listener, position), marker=marker)
+        return Watch(Watching(source, listener, position), LOG, _told, marker=marker)
 
     def search(self, words: str, *, limit: int = 20) -> Hits:
         """The cells that hold all the words in their name or value, best first, ties by name.
@@ -324,6 +327,10 @@ class Cells:
 def _cell(stored: StoredCell) -> Cell:
     payload, version, updated_at, commit_id = stored
     return Cell(codec.decode(payload), version, updated_at, commit_id)
+
+
+def _told(seen: Seen[Written], replay: bool, cursor: str | None) -> CellChange:  # noqa: FBT001 - see Tell
+    return CellChange(seen.key, seen.change, replay, cursor)
 
 
 def _check_limit(limit: int | None) -> int | None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.errors import Conflict, InvalidArgument, InvalidState
-from holdfast.facets.backend import Facets
+from holdfast.facets.backend import Engine
 from holdfast.facets.retry import pauses
 from holdfast.runtime.blocking import run
 
 T = TypeVar("T")
 
 
-def repeated(attempt: Callable[[], T], attempts: int, on: Facets) -> T:
+def repeated(attempt: Callable[[], T], attempts: int, on: Engine) -> T:
     """The attempt's result, of the first one that meets no retryable Conflict."""
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
         raise InvalidArgument(f"attempts: wanted a whole number from 1 up, found {attempts!r}")

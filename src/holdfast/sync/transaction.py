@@ -20,6 +20,7 @@ from holdfast.facets.backend import Backend, OpenTransaction, Params
 from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
+from holdfast.sync.records import Records
 
 
 class Transaction:
@@ -30,6 +31,7 @@ class Transaction:
         self._namespace = check_name(namespace, what="namespace")
         self._config = config
         self.cells = Cells(opened, namespace, config)
+        self.records = Records(opened, namespace, config)
 
     def namespace(self, name: str) -> Transaction:
         """The same transaction on another namespace."""

@@ -12,22 +12,33 @@ Keep `watch.cursor` with what you made of the changes: a later watch goes on fro
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument
-from holdfast.facets.cells import LOG, CellChange
-from holdfast.facets.cells_watch import Written
 from holdfast.facets.feed import to_cursor
 from holdfast.facets.watch import CAUGHT_UP, CaughtUp, Seen, Watching
 from holdfast.runtime.blocking import run
 
+Change_co = TypeVar("Change_co", covariant=True)
 
-class Watch:
-    """The changes of some cells, to iterate over; made by `cells.watch`. For one reader."""
 
-    def __init__(self, watching: Watching[Written], *, marker: bool) -> None:
+class Tell(Protocol[Change_co]):
+    """Makes what a caller hears of."""
+
+    def __call__(self, seen: Seen[Any], replay: bool, cursor: str | None) -> Change_co:  # noqa: FBT001 - the fields of a change, in their order
+        """The change that was seen."""
+
+
+class Watch(Generic[Change_co]):
+    """Changes to iterate over; made by `cells.watch` and `records.watch`. For one reader."""
+
+    def __init__(
+        self, watching: Watching[Any], log: str, tell: Tell[Change_co], *, marker: bool
+    ) -> None:
         self._watching = watching
+        self._log = log
+        self._tell = tell
         self._marker = marker
 
     @property
@@ -39,12 +50,12 @@ class Watch:
     def cursor(self) -> str | None:
         """Where to go on after the last change; None as long as that is only from the start."""
         position = self._watching.position
-        return None if position is None else to_cursor(LOG, position)
+        return None if position is None else to_cursor(self._log, position)
 
     def next(
         self,
         timeout: Duration | None = None,
-    ) -> CellChange | CaughtUp | None:
+    ) -> Change_co | CaughtUp | None:
         """The next change, or the marker; None when none came within so many seconds.
 
         Unlike iteration it always tells of the marker, `holdfast.CAUGHT_UP`.
@@ -64,7 +75,7 @@ class Watch:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> CellChange | CaughtUp:
+    def __next__(self) -> Change_co | CaughtUp:
         while True:
             found = run(self._watching.next())
             if isinstance(found, Seen):
@@ -85,6 +96,5 @@ class Watch:
     ) -> None:
         self.close()
 
-    def _told(self, seen: Seen[Written]) -> CellChange:
-        replay = not self._watching.caught_up
-        return CellChange(seen.key, seen.change, replay, self.cursor)
+    def _told(self, seen: Seen[Any]) -> Change_co:
+        return self._tell(seen, not self._watching.caught_up, self.cursor)

@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.watch import AsyncWatch
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
+from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
 from holdfast.sync.transaction import Transaction, TransactionScope
@@ -32,6 +34,7 @@ T = TypeVar("T")
 _TWINS: dict[type, type] = {
     Store: AsyncStore,
     Cells: AsyncCells,
+    Records: AsyncRecords,
     CellsSession: AsyncCellsSession,
     Branches: AsyncBranches,
     Transaction: AsyncTransaction,
@@ -213,7 +216,8 @@ class _Awaitable:
 
 
 def _twin(result: object) -> object:
-    return _Awaitable(result) if type(result) in _TWINS else result
+    iterates = isinstance(result, Generator)
+    return _Awaitable(result) if iterates or type(result) in _TWINS else result
 
 
 def _blocking(argument: Any) -> Any:  # noqa: ANN401 - an argument of any call

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from holdfast.backends.batching import Answer, Batch, Item, NotBegun, apply_grouped, settle
 from holdfast.backends.postgres.pool import Lease, Pool
 from holdfast.backends.postgres.watch import Exchange
-from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.inside import refuse_inside
 from holdfast.backends.sql.snapshot import Snapshot
 from holdfast.errors import StoreClosed, StoreError, Unavailable

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.backends.batching import Answer, Batch, Item
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.branches import spelling
 from holdfast.backends.postgres.cells import Keep, PostgresCells
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.pool import Lease
-from holdfast.backends.sql.db import Answer, Batch, Item, Row
+from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.backends.sql.sessions import Ended, Opened
 from holdfast.backends.sql.snapshot import Snapshot

@@ -6,10 +6,11 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from holdfast.backends.batching import Answer, Batch, Item
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.pool import Lease
-from holdfast.backends.sql.db import Answer, Batch, Db, Item, Row
+from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.inside import enter
 from holdfast.errors import InvalidState, StoreError, Timeout, Unavailable
 from holdfast.runtime import Topic

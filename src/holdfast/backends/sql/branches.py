@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from holdfast.backends.batching import Batch
 from holdfast.backends.sql.cells import SqlCells
-from holdfast.backends.sql.db import Batch, Db
+from holdfast.backends.sql.db import Db
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.errors import Conflict
 from holdfast.facets.branches import (

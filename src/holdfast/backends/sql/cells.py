@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.backends.sql.db import Batch, Db, Row
+from holdfast.backends.batching import Batch
+from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.feed import Feed
 from holdfast.backends.sql.lineage import Lineages
 from holdfast.backends.sql.queries import Dialect, load

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.backends.sql.db import Batch, Db
+from holdfast.backends.batching import Batch
+from holdfast.backends.sql.db import Db
 from holdfast.backends.sql.lineage import Lineages
 from holdfast.errors import InvalidState
 from holdfast.facets.branches import Lineage

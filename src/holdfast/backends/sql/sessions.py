@@ -15,7 +15,7 @@ from holdfast.backends.sql.cells import SqlCells
 from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.snapshot import OVER, Snapshot
 from holdfast.errors import InvalidState, Timeout, Unavailable
-from holdfast.facets.backend import Capability, Facets, OpenSession, no_watch
+from holdfast.facets.backend import Capability, CellFacets, OpenSession, no_watch
 from holdfast.facets.branches import EVERYTHING, MAIN_ID
 from holdfast.facets.cells import CellKey, CellLog, CellOutcome, CellWrite, StoredCell, no_branch
 from holdfast.facets.names import next_name, prefix_end
@@ -69,7 +69,7 @@ class SessionEngine(Protocol):
 class SqlSession:
     """See OpenSession."""
 
-    def __init__(self, store: Facets, engine: SessionEngine, order: Order) -> None:
+    def __init__(self, store: CellFacets, engine: SessionEngine, order: Order) -> None:
         self.engine: str = store.engine
         self.capabilities: frozenset[Capability] = store.capabilities
         self.cells = SessionCells(engine, order)
@@ -79,16 +79,16 @@ class SqlSession:
 
     @property
     def search(self) -> SearchBackend:
-        """See Facets."""
+        """See CellFacets."""
         raise InvalidState("there is no search inside a session: search through the store")
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See Facets."""
+        """See CellFacets."""
         del namespace
         raise no_watch("session")
 
     def session(self, order: Order) -> OpenSession:
-        """See Facets."""
+        """See CellFacets."""
         raise no_session_here(order, "session")
 
 

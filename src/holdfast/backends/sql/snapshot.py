@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 from weakref import WeakSet, ref
 
-from holdfast.backends.sql.db import Answer, Batch, Item, Row
+from holdfast.backends.batching import Answer, Batch, Item
+from holdfast.backends.sql.db import Row
 from holdfast.errors import InvalidState, StoreError, Timeout
 from holdfast.runtime import Runtime, Topic
 

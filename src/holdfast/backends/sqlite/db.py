@@ -20,7 +20,8 @@ from weakref import WeakSet
 
 import apsw
 
-from holdfast.backends.sql.db import Answer, Batch, Item, NotBegun, Row, apply_grouped, settle
+from holdfast.backends.batching import Answer, Batch, Item, NotBegun, apply_grouped, settle
+from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.inside import refuse_inside
 from holdfast.backends.sql.snapshot import Snapshot
 from holdfast.backends.sqlite.backup import Copier

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from weakref import ref
 
-from holdfast.backends.sql.db import Answer, Batch, Db, Item, Row
+from holdfast.backends.batching import Answer, Batch, Item
+from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.inside import enter, refuse_inside
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb

@@ -5,6 +5,10 @@ from holdfast.testing.conformance.branches_merge import *  # noqa: F403
 from holdfast.testing.conformance.branches_retention import *  # noqa: F403
 from holdfast.testing.conformance.cells import *  # noqa: F403
 from holdfast.testing.conformance.cells_history import *  # noqa: F403
+from holdfast.testing.conformance.records import *  # noqa: F403
+from holdfast.testing.conformance.records_scan import *  # noqa: F403
+from holdfast.testing.conformance.records_ttl import *  # noqa: F403
+from holdfast.testing.conformance.records_watch import *  # noqa: F403
 from holdfast.testing.conformance.search import *  # noqa: F403
 from holdfast.testing.conformance.sessions import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403

@@ -17,23 +17,23 @@ _PATIENCE = 30.0
 """Seconds until a change that does not come is a failure."""
 
 
-async def _next(watch: AsyncWatch) -> CellChange:
+async def _next(watch: AsyncWatch[CellChange]) -> CellChange:
     change = await watch.next(timeout=_PATIENCE)
     assert isinstance(change, CellChange), f"wanted a change, got {change!r}"
     return change
 
 
-async def _marker(watch: AsyncWatch) -> None:
+async def _marker(watch: AsyncWatch[CellChange]) -> None:
     assert await watch.next(timeout=_PATIENCE) is CAUGHT_UP
 
 
-async def _told(watch: AsyncWatch, count: int) -> list[tuple[str, object]]:
+async def _told(watch: AsyncWatch[CellChange], count: int) -> list[tuple[str, object]]:
     """Names and values of the next changes; None for a deleted cell."""
     changes = [await _next(watch) for _ in range(count)]
     return [(change.name, change.cell and change.cell.value) for change in changes]
 
 
-async def _quiet(watch: AsyncWatch) -> None:
+async def _quiet(watch: AsyncWatch[CellChange]) -> None:
     """Nothing comes: a change made now is the very next one."""
     assert await watch.next(timeout=0) is None
 
