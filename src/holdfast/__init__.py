@@ -33,6 +33,7 @@ from holdfast.facets.cells import Cell, CellChange
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
+from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
@@ -72,6 +73,8 @@ __all__ = [
     "StoreClosed",
     "StoreConfig",
     "StoreError",
+    "TaskState",
+    "TaskStatus",
     "Timeout",
     "Unauthorized",
     "Unavailable",
