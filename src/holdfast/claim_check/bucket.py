@@ -26,6 +26,7 @@ _OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "adl", "az", "oss", "oci", "tos"}
 )
 _IN_MEMORY_BYTES = 2 * BLOCK_BYTES
+_MOST_PARTS = 10_000  # of one upload to S3
 
 
 class Bucket:
@@ -37,7 +38,8 @@ class Bucket:
         self._what = f"claim check at {without_password(url)}"
         self._pid = 0
         self._base = ""
-        self._atomic = url.partition("://")[0].lower() in _OBJECT_STORES
+        self._scheme = url.partition("://")[0].lower()
+        self._atomic = self._scheme in _OBJECT_STORES
         fs = self._fs()
         if not self._atomic:
             with self._translated():
@@ -64,7 +66,8 @@ class Bucket:
             if ref.length <= _IN_MEMORY_BYTES:
                 spool.seek(0)
                 return self.put(spool.read())
-            self._store(ref, lambda fs, path: fs.put_file(spool.name, path))
+            parts = self._parts(ref.length)
+            self._store(ref, lambda fs, path: fs.put_file(spool.name, path, **parts))
         return ref
 
     def read(self, name: str) -> bytes:
@@ -127,6 +130,12 @@ class Bucket:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
                     fs.rm_file(partial)
                 raise
+
+    def _parts(self, length: int) -> dict[str, int]:
+        """How a large upload is cut: by itself s3fs has 500 MB of it in memory."""
+        if self._scheme not in {"s3", "s3a"}:
+            return {}
+        return {"chunksize": max(_IN_MEMORY_BYTES, -(-length // _MOST_PARTS)), "max_concurrency": 2}
 
     def _range(self, name: str, start: int, end: int) -> bytes:
         with self._translated(name):
