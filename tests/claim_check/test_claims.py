@@ -14,7 +14,6 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, InvalidArgument, NotFound
-
 from tests.claim_check.sites import Claims, Site, blocks_of
 
 ABC = "claim:sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad:3"
@@ -164,7 +163,7 @@ def test_only_paths_and_files_are_put_as_files(claims: Claims, site: Site, sourc
 
 def test_text_file_is_refused(claims: Claims, site: Site) -> None:
     with pytest.raises(InvalidArgument, match="wanted bytes, found str"):
-        claims.put_file(io.StringIO("abc"))
+        claims.put_file(io.StringIO("abc"))  # type: ignore[arg-type]
     assert site.names() == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import socket
 from typing import Any
 
@@ -75,11 +76,18 @@ def test_server_that_went_away_is_unavailable_and_its_return_is_noticed() -> Non
 
 def test_server_that_does_not_answer_is_a_timeout() -> None:
     with socket.create_server((ADDRESS, 0)) as silent:
-        port = silent.getsockname()[1]
-        claims = ClaimCheck("s3://silent/x", **options_for(port, read_timeout=0.05))
-        with pytest.raises(Timeout, match="s3://silent/x") as caught:
-            claims.put(b"abc")
-        assert caught.value.outcome_unknown
+        options = options_for(silent.getsockname()[1], read_timeout=0.05)
+        claims = ClaimCheck("s3://silent/x", put_timeout=0.2, **options)
+        for put in (
+            lambda: claims.put(b"abc"),
+            lambda: claims.put_file(io.BytesIO(bytes(1 << 24))),
+        ):
+            with pytest.raises(Timeout, match="s3://silent/x") as caught:
+                put()
+            assert caught.value.outcome_unknown
+        with pytest.raises(Timeout, match="s3://silent/x") as reading:
+            claims.get(ABC)
+        assert not reading.value.outcome_unknown
 
 
 @pytest.mark.parametrize(

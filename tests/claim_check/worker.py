@@ -36,7 +36,7 @@ def put_forever(claims: ClaimCheck, seed: int, *_: str) -> None:
         say(claims.put(data))
 
 
-def put_in_place_forever(_: ClaimCheck, seed: int, folder: str) -> None:
+def put_in_place_forever(_claims: ClaimCheck, seed: int, folder: str) -> None:
     """The control: the object's own file is written, which a kill leaves half."""
     for data in contents(seed):
         digest = hashlib.sha256(data).hexdigest()
@@ -60,7 +60,11 @@ def put_the_same(claims: ClaimCheck, rounds: int) -> None:
 def put_beyond_the_limit(claims: ClaimCheck, path: str) -> None:
     """Put more than a file may hold here, then something small."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-    for put in (lambda: claims.put(bytes(2_000_000)), lambda: claims.put_file(path)):
+    puts: list[Callable[[], str]] = [
+        lambda: claims.put(bytes(2_000_000)),
+        lambda: claims.put_file(path),
+    ]
+    for put in puts:
         try:
             say(put())
         except StoreError as exc:

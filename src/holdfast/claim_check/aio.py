@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from holdfast.claim_check.claims import ClaimCheck, Source
+from holdfast.claim_check.claims import PUT_TIMEOUT_SECS, ClaimCheck, Source
 from holdfast.claim_check.place import BLOCK_BYTES
 from holdfast.clock import Duration
 
@@ -20,8 +20,15 @@ class AsyncClaimCheck:
     A call that is cancelled may still be done: it runs to its end on its thread.
     """
 
-    def __init__(self, url: str | os.PathLike[str], /, **options: Any) -> None:  # noqa: ANN401 - each driver has its own
-        self._claims = ClaimCheck(url, **options)
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        /,
+        *,
+        put_timeout: Duration = PUT_TIMEOUT_SECS,
+        **options: Any,  # noqa: ANN401 - each driver has its own
+    ) -> None:
+        self._claims = ClaimCheck(url, put_timeout=put_timeout, **options)
 
     async def put(self, data: bytes | bytearray | memoryview) -> str:
         """Store the content and return the reference to it, as ClaimCheck.put."""

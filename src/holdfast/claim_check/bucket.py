@@ -32,7 +32,8 @@ _MOST_PARTS = 10_000  # of one upload to S3
 class Bucket:
     """A place behind fsspec."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, options: dict[str, Any], put_timeout: float) -> None:
+        self._put_timeout = put_timeout
         self._url = url
         self._options = options
         self._what = f"claim check at {without_password(url)}"
@@ -48,7 +49,7 @@ class Bucket:
     def put(self, data: bytes) -> Ref:
         """As Place says."""
         ref = ref_of(data)
-        self._store(ref, lambda fs, path: fs.pipe_file(path, data))
+        self._store(ref, lambda fs, path, limit: fs.pipe_file(path, data, **limit))
         return ref
 
     def put_blocks(self, blocks: Iterable[bytes]) -> Ref:
@@ -67,7 +68,9 @@ class Bucket:
                 spool.seek(0)
                 return self.put(spool.read())
             parts = self._parts(ref.length)
-            self._store(ref, lambda fs, path: fs.put_file(spool.name, path, **parts))
+            self._store(
+                ref, lambda fs, path, limit: fs.put_file(spool.name, path, **parts, **limit)
+            )
         return ref
 
     def read(self, name: str) -> bytes:
@@ -116,15 +119,18 @@ class Bucket:
                         gone += _removed(fs, path)
         return gone
 
-    def _store(self, ref: Ref, send: Callable[[Any, str], object]) -> None:
+    def _store(self, ref: Ref, send: Callable[[Any, str, dict[str, float]], object]) -> None:
         with self._translated(ref.digest, unknown=True):
             fs = self._fs()
+            # fsspec takes a limit where it has a loop of its own, as for S3, whose driver waits
+            # without end for a silent server's leave to send.
+            limit = {"timeout": self._put_timeout} if fs.async_impl else {}
             if self._atomic:
-                send(fs, self._path(ref.digest))
+                send(fs, self._path(ref.digest), limit)
                 return
             partial = self._path(partial_name())
             try:
-                send(fs, partial)
+                send(fs, partial, limit)
                 fs.mv(partial, self._path(ref.digest))
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell

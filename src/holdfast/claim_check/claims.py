@@ -6,19 +6,27 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from holdfast.claim_check.failures import translated
 from holdfast.claim_check.place import BLOCK_BYTES, Place
 from holdfast.claim_check.reader import buffered
 from holdfast.claim_check.refs import parse, ref_of
-from holdfast.clock import Duration, duration_us, machine_us
+from holdfast.clock import MICROSECONDS, Duration, duration_us, machine_us
 from holdfast.errors import Corrupt, InvalidArgument, NotFound
 from holdfast.url import without_password
 
-Source = str | os.PathLike[str] | BinaryIO
-"""What `put_file` takes: a path, or a binary file that is open for reading."""
 
+class Readable(Protocol):
+    """A binary file that is open for reading, or anything that reads like one."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most so many; b"" at the end."""
+
+
+Source = str | os.PathLike[str] | Readable
+
+PUT_TIMEOUT_SECS = 600
 _LOOKS_LIKE_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -27,10 +35,21 @@ class ClaimCheck:
 
     `options` are fsspec's for that kind of URL, such as `key=` and `secret=` for S3. A folder
     is created, a bucket must exist. Threads may share one; so may processes that fork.
+    `put_timeout` is how long a put to a server may take, a large file as a whole included.
     """
 
-    def __init__(self, url: str | os.PathLike[str], /, **options: Any) -> None:  # noqa: ANN401 - each driver has its own
-        self._place, self._shown = _place(url, options)
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        /,
+        *,
+        put_timeout: Duration = PUT_TIMEOUT_SECS,
+        **options: Any,  # noqa: ANN401 - each driver has its own
+    ) -> None:
+        limit = duration_us(put_timeout, name="put_timeout") / MICROSECONDS
+        if limit <= 0:
+            raise InvalidArgument(f"put_timeout: must be above zero, found {put_timeout}")
+        self._place, self._shown = _place(url, options, limit)
 
     def put(self, data: bytes | bytearray | memoryview) -> str:
         """Store the content and return the reference to it; it is durable when this returns.
@@ -106,7 +125,9 @@ class ClaimCheck:
         return f"{type(self).__name__}({self._shown!r})"
 
 
-def _place(url: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Place, str]:
+def _place(
+    url: str | os.PathLike[str], options: dict[str, Any], put_timeout: float
+) -> tuple[Place, str]:
     """The place that the URL names, and the URL as it may be shown."""
     path = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(path, str) or not path:
@@ -126,7 +147,7 @@ def _place(url: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Place,
         raise InvalidArgument(f"claim check: {shown!r}: chained URLs are not supported")
     from holdfast.claim_check.bucket import Bucket
 
-    return Bucket(path, options), shown
+    return Bucket(path, options, put_timeout), shown
 
 
 def _folder(path: str, options: dict[str, Any]) -> Place:

@@ -56,17 +56,17 @@ class Folder:
     def put_blocks(self, blocks: Iterable[bytes]) -> Ref:
         """As Place says."""
         partial = self._path / partial_name()
-        with translated(self._what):
-            try:
+        try:
+            with translated(self._what):
                 ref = _write(partial, blocks)
+            with translated(self._what, unknown=True):
                 with self._locked(fcntl.LOCK_SH):
                     partial.replace(self._path / ref.digest)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    partial.unlink(missing_ok=True)
-                raise
-        with translated(self._what, unknown=True):
-            _sync(self._path)
+                _sync(self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
         return ref
 
     def read(self, name: str) -> bytes:
