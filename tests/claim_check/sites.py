@@ -51,7 +51,7 @@ class Site:
         self._fs.pipe_file(f"{self.url}/{name}", data)
 
     @property
-    def _fs(self) -> Any:
+    def _fs(self) -> Any:  # noqa: ANN401 - fsspec is not typed
         found, _ = fsspec.url_to_fs(self.url, use_listings_cache=False, **self.options)
         return found
 

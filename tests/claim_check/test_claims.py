@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -139,23 +138,23 @@ def test_reference_with_another_length_is_corrupt(claims: Claims) -> None:
         Path("abc"),
     ],
 )
-def test_anything_but_a_reference_is_refused(site: Site, ref: Any) -> None:
+def test_anything_but_a_reference_is_refused(site: Site, ref: str) -> None:
     claims = site.claims()
-    calls: list[Callable[[Any], object]] = [claims.get, claims.open, claims.exists, claims.delete]
+    calls: list[Callable[[str], object]] = [claims.get, claims.open, claims.exists, claims.delete]
     for call in calls:
         with pytest.raises(InvalidArgument, match="claim check: wanted a reference"):
             call(ref)
 
 
 @pytest.mark.parametrize("data", ["text", None, 7, [1, 2], {"a": 1}])
-def test_only_bytes_are_put(claims: Claims, site: Site, data: Any) -> None:
+def test_only_bytes_are_put(claims: Claims, site: Site, data: bytes) -> None:
     with pytest.raises(InvalidArgument, match=f"wanted bytes, found {type(data).__name__}"):
         claims.put(data)
     assert site.names() == []
 
 
 @pytest.mark.parametrize("source", [None, 7, b"abc"])
-def test_only_paths_and_files_are_put_as_files(claims: Claims, site: Site, source: Any) -> None:
+def test_only_paths_and_files_are_put_as_files(claims: Claims, site: Site, source: str) -> None:
     with pytest.raises(InvalidArgument, match="wanted a path or an open file"):
         claims.put_file(source)
     assert site.names() == []
@@ -239,7 +238,7 @@ def test_prune_removes_what_nobody_has_put_lately(claims: Claims, site: Site) ->
 
 
 @pytest.mark.parametrize("older_than", [-1, "1d", None, float("nan"), True])
-def test_prune_wants_a_duration(site: Site, older_than: Any) -> None:
+def test_prune_wants_a_duration(site: Site, older_than: float) -> None:
     with pytest.raises(InvalidArgument, match="older_than"):
         site.claims().prune(older_than)
 

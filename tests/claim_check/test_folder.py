@@ -36,7 +36,7 @@ def watched(seen: Callable[[str, tuple[Any, ...]], None]) -> Iterator[None]:
     """Tell of every call to the system that a put makes, before it is made."""
 
     def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             seen(name, args)
             return real(*args, **kwargs)
 
@@ -155,7 +155,7 @@ def test_link_to_elsewhere_is_not_followed_into_wrong_content(folder: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "a\ud800b", 7, None, b"claims", "s3:bucket/x"])
-def test_what_names_no_place_is_refused(path: Any) -> None:
+def test_what_names_no_place_is_refused(path: str) -> None:
     with pytest.raises(InvalidArgument, match="claim check"):
         ClaimCheck(path)
 

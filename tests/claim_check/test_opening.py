@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_bad_url_is_refused(url: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("put_timeout", [0, -1, "1", None, float("inf")])
-def test_bad_timeout_is_refused(put_timeout: Any) -> None:
+def test_bad_timeout_is_refused(put_timeout: float) -> None:
     for kind in (ClaimCheck, AsyncClaimCheck):
         with pytest.raises(InvalidArgument, match="put_timeout"):
             kind("memory://x", put_timeout=put_timeout)

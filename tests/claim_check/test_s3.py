@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -78,10 +79,11 @@ def test_server_that_does_not_answer_is_a_timeout() -> None:
     with socket.create_server((ADDRESS, 0)) as silent:
         options = options_for(silent.getsockname()[1], read_timeout=0.05)
         claims = ClaimCheck("s3://silent/x", put_timeout=0.2, **options)
-        for put in (
+        puts: list[Callable[[], str]] = [
             lambda: claims.put(b"abc"),
             lambda: claims.put_file(io.BytesIO(bytes(1 << 24))),
-        ):
+        ]
+        for put in puts:
             with pytest.raises(Timeout, match="s3://silent/x") as caught:
                 put()
             assert caught.value.outcome_unknown
