@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import socket
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -75,21 +76,33 @@ def test_server_that_went_away_is_unavailable_and_its_return_is_noticed() -> Non
         port.release()
 
 
-def test_server_that_does_not_answer_is_a_timeout() -> None:
+def test_server_that_does_not_answer_is_a_timeout_and_is_left() -> None:
     with socket.create_server((ADDRESS, 0)) as silent:
         options = options_for(silent.getsockname()[1], read_timeout=0.05)
-        claims = ClaimCheck("s3://silent/x", put_timeout=0.2, **options)
-        puts: list[Callable[[], str]] = [
-            lambda: claims.put(b"abc"),
-            lambda: claims.put_file(io.BytesIO(bytes(1 << 24))),
-        ]
-        for put in puts:
-            with pytest.raises(Timeout, match="s3://silent/x") as caught:
-                put()
-            assert caught.value.outcome_unknown
+        claims = ClaimCheck("s3://silent/x", put_timeout=2, **options)
         with pytest.raises(Timeout, match="s3://silent/x") as reading:
             claims.get(ABC)
         assert not reading.value.outcome_unknown
+        with pytest.raises(Timeout, match="s3://silent/x") as putting:
+            claims.put(b"abc")
+        assert putting.value.outcome_unknown
+        with pytest.raises(Timeout, match="s3://silent/x"):
+            claims.put_file(io.BytesIO(bytes(1 << 24)))
+        heard = heard_to_the_end(silent)
+    assert {b"HEAD", b"PUT", b"POST"} == {request.split()[0] for request in heard}
+
+
+def heard_to_the_end(server: socket.socket) -> list[bytes]:
+    """What was sent on each connection that was made; all of them are closed by the client."""
+    heard = []
+    server.settimeout(0)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.settimeout(60)  # TimeoutError: it is kept, though nobody waits for it
+                heard.append(b"".join(iter(partial(connection.recv, 65536), b"")))
+    return heard
 
 
 @pytest.mark.parametrize(

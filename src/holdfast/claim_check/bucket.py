@@ -9,6 +9,7 @@ their readers. Listings are never cached: other processes put and delete too.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -49,7 +50,7 @@ class Bucket:
     def put(self, data: bytes) -> Ref:
         """As Place says."""
         ref = ref_of(data)
-        self._store(ref, lambda fs, path, limit: fs.pipe_file(path, data, **limit))
+        self._store(ref, lambda path: self._send("pipe_file", path, data))
         return ref
 
     def put_blocks(self, blocks: Iterable[bytes]) -> Ref:
@@ -68,9 +69,7 @@ class Bucket:
                 spool.seek(0)
                 return self.put(spool.read())
             parts = self._parts(ref.length)
-            self._store(
-                ref, lambda fs, path, limit: fs.put_file(spool.name, path, **parts, **limit)
-            )
+            self._store(ref, lambda path: self._send("put_file", spool.name, path, **parts))
         return ref
 
     def read(self, name: str) -> bytes:
@@ -119,23 +118,38 @@ class Bucket:
                         gone += _removed(fs, path)
         return gone
 
-    def _store(self, ref: Ref, send: Callable[[Any, str, dict[str, float]], object]) -> None:
+    def _store(self, ref: Ref, send: Callable[[str], object]) -> None:
         with self._translated(ref.digest, unknown=True):
             fs = self._fs()
-            # fsspec takes a limit where it has a loop of its own, as for S3, whose driver waits
-            # without end for a silent server's leave to send.
-            limit = {"timeout": self._put_timeout} if fs.async_impl else {}
             if self._atomic:
-                send(fs, self._path(ref.digest), limit)
+                send(self._path(ref.digest))
                 return
             partial = self._path(partial_name())
             try:
-                send(fs, partial, limit)
+                send(partial)
                 fs.mv(partial, self._path(ref.digest))
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
                     fs.rm_file(partial)
                 raise
+
+    def _send(self, call: str, *args: object, **kwargs: object) -> None:
+        """Make the call of fsspec's, within the time for a put where it can be cancelled.
+
+        That is where fsspec has a loop of its own, as for S3. There the driver would wait
+        without end for a silent server's leave to send.
+        """
+        fs = self._fs()
+        if not fs.async_impl:
+            getattr(fs, call)(*args, **kwargs)
+            return
+        from fsspec.asyn import sync
+
+        async def limited() -> None:
+            async with asyncio.timeout(self._put_timeout):
+                await getattr(fs, f"_{call}")(*args, **kwargs)
+
+        sync(fs.loop, limited)
 
     def _parts(self, length: int) -> dict[str, int]:
         """How a large upload is cut: by itself s3fs has 500 MB of it in memory."""
