@@ -8,6 +8,7 @@ async with holdfast.open_async("postgresql://localhost/app") as store:
 """
 
 from holdfast.aio.store import AsyncStore
+from holdfast.claim_check import AsyncClaimCheck, ClaimCheck
 from holdfast.config import StoreConfig
 from holdfast.errors import (
     AlreadyCompleted,
@@ -44,12 +45,14 @@ __version__ = "0.1.0"
 __all__ = [
     "CAUGHT_UP",
     "AlreadyCompleted",
+    "AsyncClaimCheck",
     "AsyncStore",
     "Branch",
     "Capability",
     "Cell",
     "CellChange",
     "Change",
+    "ClaimCheck",
     "Conflict",
     "Corrupt",
     "Database",
