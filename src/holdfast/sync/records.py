@@ -39,9 +39,18 @@ from holdfast.facets.records import (
     check_key,
     check_key_prefix,
     to_bytes,
+    to_setting,
     to_ttl_us,
 )
-from holdfast.facets.records_scan import Condition, ScanFilter, check_filters, check_limit, spans
+from holdfast.facets.records_scan import (
+    Condition,
+    ScanFilter,
+    check_filters,
+    check_limit,
+    check_shown,
+    several,
+    spans,
+)
 from holdfast.facets.records_watch import Now, RecordSource
 from holdfast.facets.watch import Seen, Watching
 from holdfast.runtime.blocking import run
@@ -166,7 +175,7 @@ class Records:
             expect={"state": "pending"},
             set={
                 "state": "claimed",
-                "worker": worker,
+                "worker": to_bytes(worker, "worker"),  # None would remove it
                 "updated_at": Stamp(),
                 "timeout_at": Stamp(_positive(timeout)),
             },
@@ -192,10 +201,10 @@ class Records:
         fits (see `create_index`) only what matches is read.
         """
         check_key_prefix(prefix)
-        filters = (filters,) if isinstance(filters, ScanFilter) else tuple(filters)
-        conditions = check_filters(filters)
-        shown = None if fields is None else tuple(check_field(field) for field in fields)
-        return self._scan(prefix, conditions, shown, check_limit(max_results, filters))
+        asked = several(filters)
+        return self._scan(
+            prefix, check_filters(asked), check_shown(fields), check_limit(max_results, asked)
+        )
 
     def _scan(
         self,
@@ -303,12 +312,7 @@ class Records:
             raise InvalidArgument(
                 f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
             )
-        return {
-            check_field(field): value
-            if value is None or isinstance(value, Stamp)
-            else to_bytes(value, field)
-            for field, value in fields.items()
-        }
+        return {check_field(field): to_setting(value, field) for field, value in fields.items()}
 
     def _write(
         self,

@@ -201,10 +201,14 @@ async def test_several_filters_must_all_match(world: World) -> None:
         {"filters": [ScanFilter("", "eq", 1)]},
         {"filters": [ScanFilter("x", "eq", 1.5)]},  # type: ignore[arg-type]
         {"filters": [ScanFilter("x", "in", "text")]},
+        {"filters": [ScanFilter("x", ["eq"], 1)]},  # type: ignore[arg-type]
         {"filters": ["x"]},
+        {"filters": 5},
         {"max_results": -1},
         {"max_results": "3"},
         {"fields": [""]},
+        {"fields": "state"},
+        {"fields": 5},
         {"prefix": "a:b"},
         {"prefix": 5},
     ],
