@@ -44,3 +44,21 @@ def test_field_writes_stay_in_place(url: str) -> None:
                 "WHERE schemaname = 'hot' AND relname = 'records'"
             )
     assert (updates, in_place) == (20, 20)
+
+
+def test_a_repeated_batch_knows_its_own_writes(url: str) -> None:
+    with holdfast.open(f"{url}?schema=hot_record") as store, psycopg.connect(url) as raw:
+        answers = raw.execute(
+            """
+            SELECT applied
+            FROM hot_record.write_records(
+                '{default,default}', '{a,a}', '{NULL,NULL}',
+                ARRAY['{"x": "1"}', '{"y": "2"}']::jsonb[], '{NULL,NULL}', '{f,f}', '{f,f}',
+                '{-1,-1}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{1000000,1000000}'
+            )
+            ORDER BY item
+            """
+        ).fetchall()
+        raw.commit()
+        assert answers == [(True,), (True,)]
+        assert store.records.get("a") == holdfast.Record({"x": b"1", "y": b"2"})

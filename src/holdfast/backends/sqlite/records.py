@@ -98,6 +98,7 @@ class WriteRecords:
         """See Batch."""
         now, commit_id, indexes = _begin(on)
         outcomes: list[bool | None] = []
+        ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
             row_id, packed, expires_at, updated_at, op_id = (
                 on.execute(_GET_ROW, write.key).get or _NO_ROW
@@ -105,7 +106,12 @@ class WriteRecords:
             if op_id == write.op_id:
                 outcomes.append(True)
                 continue
-            if repeat and row_id is not None and not surely_undone(write, now, updated_at):
+            if (
+                repeat
+                and row_id is not None
+                and write.key not in ours
+                and not surely_undone(write, now, updated_at)
+            ):
                 outcomes.append(None)
                 continue
             absent = packed is None or (expires_at is not None and expires_at <= now)
@@ -115,6 +121,7 @@ class WriteRecords:
                 outcomes.append(after is not None)
                 continue
             commit_id += 1
+            ours.add(write.key)
             # What goes is remembered for its operation id.
             ends = (
                 expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US

@@ -175,7 +175,10 @@ BEGIN
         IF v_there AND v_row.op_id = p_op_id THEN
             RETURN true;
         END IF;
-        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us THEN
+        -- What this transaction has written itself came after the first try of all of its batch.
+        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us
+            AND v_row.feed_xid IS DISTINCT FROM pg_current_xact_id_if_assigned()
+        THEN
             RETURN NULL;
         END IF;
 
