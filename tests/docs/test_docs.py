@@ -35,6 +35,7 @@ TUTORIALS = [
     "cells",
     "records",
     "transactions",
+    "claim-check",
     "configuration",
     "errors",
     "operations",
