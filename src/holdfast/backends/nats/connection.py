@@ -1,0 +1,309 @@
+"""A connection to NATS on one event loop: questions and their answers.
+
+nats-py reconnects by itself. What it does not do is done here: who waits for an answer when the
+connection goes is told at once, nothing is sent while there is none, and a client that was
+closed for good by an error of the server is replaced by a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any
+from urllib.parse import unquote
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error, MaxPayloadError, OutboundBufferLimitError
+
+from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, too_large
+from holdfast.config import StoreConfig, seconds
+from holdfast.errors import InvalidArgument, StoreError
+from holdfast.url import without_password
+
+_log = logging.getLogger("holdfast.nats")
+STATUS = "Status"
+_NO_RESPONDERS = "503"
+_RECONNECT_WAIT = 0.1  # seconds between two tries at the same server
+_PING_INTERVAL = 5.0  # after three of them without an answer the server counts as gone
+_HEADERS_ROOM = 1024  # bytes of a message beside its payload
+
+Hear = Callable[[Msg], Awaitable[None]]
+
+
+class Connection:
+    """Everything but `close` is for the loop that called `open`."""
+
+    def __init__(self, address: str, config: StoreConfig) -> None:
+        self.where = without_password(address)
+        self._options = _options(address)
+        self._timeout = seconds(config.connect_timeout)
+        self._client: Client | None = None
+        self._inbox = ""
+        self._numbers = count(1)
+        self._waiting: dict[str, _Waiter] = {}
+        self._heard: dict[str, Hear] = {}
+        self._up = asyncio.Event()
+        self._closing = False
+        self._reviver: asyncio.Task[None] | None = None
+        self._last_error: BaseException | None = None
+        self.on_reconnect: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Connect; raises what stands in the way."""
+        self._client = await self._connect()
+
+    @property
+    def max_payload(self) -> int:
+        """The largest value that the server takes, in bytes."""
+        return (self._client.max_payload if self._client else 0) - _HEADERS_ROOM
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The server's."""
+        if self._client is None:
+            return (0, 0)
+        found = self._client.connected_server_version
+        return (found.major, found.minor)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses."""
+        return f"{self._inbox}.own{next(self._numbers)}"
+
+    async def hear(self, subject: str, callback: Hear) -> None:
+        """Call that for each message on the subject, also after a reconnect."""
+        self._heard[subject] = callback
+        if self._client is not None:
+            await self._subscribe(self._client, subject, callback)
+
+    async def ready(self, deadline: float) -> None:
+        """Return while there is a connection; raise why there is none when time is up."""
+        if self._up.is_set():
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._up.wait()
+        except TimeoutError:
+            raise connect_error(self._last_error, self.where) from self._last_error
+
+    async def ask(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float,
+    ) -> Msg:
+        """The answer; raises NotSent or NoAnswer."""
+        (message,) = await self._ask(subject, payload, headers, patience, _Waiter())
+        return message
+
+    async def ask_many(self, subject: str, payload: bytes, *, patience: float) -> list[Msg]:
+        """All answers up to the one with a status; `patience` is for each of them."""
+        return await self._ask(subject, payload, None, patience, _Waiter(many=True))
+
+    async def tell(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
+        """Send it; raises NotSent."""
+        await self._send(subject, payload, headers, "")
+
+    async def close(self) -> None:
+        """End it; who still waits gets NoAnswer."""
+        self._closing = True
+        if self._reviver is not None:
+            self._reviver.cancel()
+        if self._client is not None:
+            await self._client.close()
+        self._fail_waiting("the store was closed")
+
+    async def _ask(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str] | None,
+        patience: float,
+        waiter: _Waiter,
+    ) -> list[Msg]:
+        token = str(next(self._numbers))
+        self._waiting[token] = waiter
+        waiter.start(patience)
+        try:
+            await self._send(subject, payload, headers, f"{self._inbox}.{token}")
+            messages = await waiter.future
+        finally:
+            waiter.stop()
+            self._waiting.pop(token, None)
+        first = messages[0].headers or {}
+        if first.get(STATUS) == _NO_RESPONDERS:
+            raise NotSent(f"nobody answers on {subject}")
+        return messages
+
+    async def _send(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None, reply: str
+    ) -> None:
+        client = self._client
+        if client is None or not self._up.is_set():
+            raise NotSent("there is no connection")
+        if len(payload) > self.max_payload:
+            raise too_large(
+                f"{self.where}: {len(payload)} bytes, and the server takes {self.max_payload}"
+            )
+        try:
+            await client.publish(
+                subject, payload, reply=reply, headers=dict(headers) if headers else None
+            )
+        except OutboundBufferLimitError:
+            raise NotSent("the connection was lost") from None
+        except MaxPayloadError as exc:
+            raise too_large(f"{self.where}: {exc}") from exc
+        except (Error, OSError) as exc:
+            raise NotSent(str(exc)) from exc
+
+    async def _connect(self) -> Client:
+        client = Client()
+
+        async def failed(exc: Exception) -> None:
+            self._last_error = exc
+            _log.debug("%s: %s", self.where, exc)
+
+        async def disconnected() -> None:
+            if self._client is client:
+                self._up.clear()
+                self._fail_waiting("the connection was lost")
+
+        async def reconnected() -> None:
+            if self._client is client:
+                self._up.set()
+                self.on_reconnect()
+
+        async def closed() -> None:
+            if self._client is client and not self._closing and self._reviver is None:
+                self._up.clear()
+                self._reviver = asyncio.get_running_loop().create_task(self._revive())
+
+        self._last_error = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                await client.connect(
+                    **self._options,
+                    name="holdfast",
+                    connect_timeout=max(1, int(self._timeout)),
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type] # a float will do
+                    ping_interval=_PING_INTERVAL,  # type: ignore[arg-type]
+                    pending_size=0,  # what cannot be sent now is ours to keep
+                    error_cb=failed,
+                    disconnected_cb=disconnected,
+                    reconnected_cb=reconnected,
+                    closed_cb=closed,
+                )
+                await self._set_up(client)
+        except BaseException as exc:
+            await client.close()
+            if isinstance(exc, Error | OSError):
+                cause = self._last_error or exc
+                raise connect_error(cause, self.where) from cause
+            raise
+        self._up.set()
+        return client
+
+    async def _set_up(self, client: Client) -> None:
+        # The first connection is soon given up, a lost one never.
+        client.options["max_reconnect_attempts"] = -1
+        self._inbox = client.new_inbox()
+        await self._subscribe(client, f"{self._inbox}.*", self._answered)
+        for subject, callback in self._heard.items():
+            await self._subscribe(client, subject, callback)
+        await client.flush()
+
+    async def _revive(self) -> None:
+        """Connect anew, until that works."""
+        try:
+            while True:
+                try:
+                    self._client = await self._connect()
+                except StoreError as exc:
+                    self._last_error = exc.__cause__ or exc
+                else:
+                    self.on_reconnect()
+                    return
+                await asyncio.sleep(_RECONNECT_WAIT)
+        finally:
+            self._reviver = None
+
+    @staticmethod
+    async def _subscribe(client: Client, subject: str, callback: Hear) -> None:
+        # Without limits: what comes was asked for, and pages are small.
+        await client.subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+
+    async def _answered(self, message: Msg) -> None:
+        waiter = self._waiting.get(message.subject.rpartition(".")[2])
+        if waiter is not None:
+            waiter.take(message)
+
+    def _fail_waiting(self, why: str) -> None:
+        for waiter in self._waiting.values():
+            waiter.fail(NoAnswer(why))
+
+
+class _Waiter:
+    """Who waits for one answer, or for many up to the one with a status."""
+
+    __slots__ = ("_heard", "_loop", "_many", "_messages", "_patience", "_timer", "future")
+
+    def __init__(self, *, many: bool = False) -> None:
+        self._many = many
+        self._messages: list[Msg] = []
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self.future: asyncio.Future[list[Msg]] = self._loop.create_future()
+
+    def start(self, patience: float) -> None:
+        self._patience = patience
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(patience, self._late)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.future.done():
+            self.future.cancel()
+
+    def take(self, message: Msg) -> None:
+        if self.future.done():
+            return
+        self._heard = self._loop.time()
+        self._messages.append(message)
+        if not self._many or STATUS in (message.headers or {}):
+            self.future.set_result(self._messages)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # who waited may have left
+
+    def _late(self) -> None:
+        left = self._heard + self._patience - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._late)
+        else:
+            self.fail(NoAnswer("no answer in time"))
+
+
+def _options(address: str) -> dict[str, Any]:
+    """The address as nats-py's `connect` takes it; the login is for all servers alike."""
+    scheme, _, rest = address.partition("://")
+    rest, _, query = rest.partition("?")
+    if query:
+        raise InvalidArgument(f"store URL: unknown option {unquote(query.partition('=')[0])!r}")
+    login, _, hosts = rest.rstrip("/").rpartition("@")
+    if not hosts or "/" in hosts:
+        raise InvalidArgument("store URL: wanted nats://host:4222, several with commas between")
+    options: dict[str, Any] = {"servers": [f"{scheme}://{host}" for host in hosts.split(",")]}
+    user, colon, password = login.partition(":")
+    if colon:
+        options |= {"user": unquote(user), "password": unquote(password)}
+    elif user:
+        options["token"] = unquote(user)
+    return options

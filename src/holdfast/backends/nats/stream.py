@@ -1,0 +1,361 @@
+"""The store's stream: reads, writes under a condition, the log, the list of subjects.
+
+With one replica, reads go to the only server that has the stream, in batches where it helps.
+With several, a single read goes to the leader. Batches are answered by any replica, which may
+be behind: an answer that ends below what this store has seen is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+import msgspec
+from nats.aio.msg import Msg
+
+from holdfast.backends.nats.connection import STATUS, Connection
+from holdfast.backends.nats.errors import (
+    NoAnswer,
+    NotSent,
+    api_error,
+    gave_up,
+)
+from holdfast.config import StoreConfig, seconds
+from holdfast.errors import InvalidState, NotFound, Unsupported
+
+T = TypeVar("T")
+_OLDEST_SERVER = (2, 11)  # with a time to live for each message, and reads in batches
+_ATOMIC_SERVER = (2, 12)
+MOST_ATOMIC = 1000
+"""Messages that one atomic batch holds: the server's limit."""
+MARKER_SECS = 25 * 3600
+"""For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
+
+_API = "$JS.API."
+# How long one try waits for its answer. A leader that died tells nobody.
+_ATTEMPT = 2.0
+_PAUSE = 0.02
+_MOST_ASKED = 256  # subjects in one question: a thousand long ones would not fit into a message
+_PAGE_BYTES = 8 * 1024 * 1024
+_LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
+_FOUND_END = "204"
+_NO_MESSAGE = 10037
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class Entry(NamedTuple):
+    """The newest message of a subject; `data` is empty when the server left a marker there."""
+
+    subject: str
+    seq: int
+    data: bytes
+
+
+class Message(NamedTuple):
+    """What to write: only if the subject's newest message is still `expected` (0: none)."""
+
+    subject: str
+    data: bytes
+    expected: int
+    ttl_secs: int | None
+
+
+class Info(NamedTuple):
+    """The stream as it is now."""
+
+    first_seq: int
+    last_seq: int
+    created: int  # Unix seconds
+    replicas: int
+    atomic: bool
+    now_us: int  # the server's clock
+    subjects: Mapping[str, int]
+    total: int
+    limit: int
+
+
+class Stream:
+    """Every call takes a deadline by the loop's clock, and raises typed errors after it."""
+
+    def __init__(self, connection: Connection, config: StoreConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self.root = config.bucket
+        self.name = f"{config.bucket}_state"
+        self.clock = f"{config.bucket}.clock"
+        self.where = f"NATS stream {self.name!r}"
+        self.replicas = config.replicas
+        self.created = 0
+        self.atomic = False
+        self.seen = 0
+        """The highest sequence number that this store knows of."""
+
+    def deadline(self) -> float:
+        """When a call that begins now must have ended."""
+        return asyncio.get_running_loop().time() + seconds(self._config.call_timeout)
+
+    async def prepare(self, *, create: bool) -> None:
+        """Find the stream, or make it."""
+        version = self._connection.version
+        if version < _OLDEST_SERVER:
+            raise Unsupported(
+                f"{self.where}: the server is NATS {'.'.join(map(str, version))}, "
+                f"wanted {'.'.join(map(str, _OLDEST_SERVER))} or newer"
+            )
+        deadline = self.deadline()
+        try:
+            await self.info(deadline)
+        except NotFound:
+            if not create:
+                raise InvalidState(
+                    f"{self.where}: there is none, and migrate=False forbids to make it"
+                ) from None
+            await self._create(deadline)
+            await self.info(deadline)
+
+    async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
+        """The stream as its leader knows it, with the subjects that match the filter."""
+        asked = {"subjects_filter": subjects, "offset": offset} if subjects else {}
+        found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline)
+        config, state = found["config"], found["state"]
+        self.replicas = config["num_replicas"]
+        self.created = int(_us(found["created"]) // 1_000_000)
+        self.atomic = bool(config.get("allow_atomic"))
+        self.seen = max(self.seen, state["last_seq"])
+        return Info(
+            state["first_seq"],
+            state["last_seq"],
+            self.created,
+            self.replicas,
+            self.atomic,
+            _us(found["ts"]),
+            state.get("subjects") or {},
+            found.get("total", 0),
+            found.get("limit", 0),
+        )
+
+    async def subjects(self, matching: str, deadline: float) -> AsyncIterator[list[str]]:
+        """All subjects that match the filter, in pages, some of them twice."""
+        offset = 0
+        while True:
+            info = await self.info(deadline, matching, offset)
+            yield list(info.subjects)
+            if offset + info.limit >= info.total:
+                return
+            offset += info.limit - _LIST_OVERLAP
+
+    async def get(self, subject: str, deadline: float) -> Entry | None:
+        """The subject's newest message."""
+        if self.replicas > 1:
+            return await self._get_from_leader(subject, deadline)
+        question = msgspec.json.encode({"last_by_subj": subject})
+
+        async def attempt(patience: float) -> Entry | None:
+            answer = await self._connection.ask(
+                f"{_API}DIRECT.GET.{self.name}", question, patience=patience
+            )
+            return None if STATUS in (answer.headers or {}) else _entry(answer)
+
+        return await self._repeated(attempt, deadline)
+
+    async def get_many(self, subjects: Sequence[str], deadline: float) -> dict[str, Entry]:
+        """The newest message of each subject that has one."""
+        found: dict[str, Entry] = {}
+        for begin in range(0, len(subjects), _MOST_ASKED):
+            left = list(subjects[begin : begin + _MOST_ASKED])
+            while left:
+                entries, complete = await self._newest(left, deadline)
+                found.update(entries)
+                if complete:
+                    break
+                left = [subject for subject in left if subject not in found]
+        return found
+
+    async def log(
+        self, matching: str, after: int, limit: int, deadline: float
+    ) -> tuple[list[Entry], bool]:
+        """The next messages above the sequence number, and whether there are more."""
+        question = {
+            "seq": after + 1,
+            "next_by_subj": matching,
+            "batch": limit,
+            "max_bytes": _PAGE_BYTES,
+        }
+        messages = await self._batch(question, deadline)
+        end = messages[-1].headers or {}
+        if end.get(STATUS) != _FOUND_END:
+            return [], False
+        return [_entry(message) for message in messages[:-1]], end.get("Nats-Num-Pending") != "0"
+
+    async def first_since(self, secs_ago: float, deadline: float) -> int | None:
+        """The sequence number of the oldest message that is not older than that."""
+        since = datetime.fromtimestamp(time.time() - secs_ago, UTC).isoformat()
+        question = {"start_time": since, "next_by_subj": f"{self.root}.>", "batch": 1}
+        messages = await self._batch(question, deadline)
+        return _entry(messages[0]).seq if len(messages) > 1 else None
+
+    async def publish(self, message: Message, patience: float) -> int:
+        """The new sequence number; raises WrongSequence, NotSent or NoAnswer as well."""
+        answer = await self._connection.ask(
+            message.subject, message.data, headers=_headers(message), patience=patience
+        )
+        return self._acknowledged(answer)
+
+    async def publish_all(self, messages: Sequence[Message], patience: float) -> list[int]:
+        """All of them or none, in one step of the log; raises what `publish` does."""
+        batch = uuid4().hex
+        *firsts, last = (
+            (message, _headers(message) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)})
+            for at, message in enumerate(messages, 1)
+        )
+        for message, headers in firsts:
+            await self._connection.tell(message.subject, message.data, headers)
+        message, headers = last
+        answer = await self._connection.ask(
+            message.subject,
+            message.data,
+            headers=headers | {"Nats-Batch-Commit": "1"},
+            patience=patience,
+        )
+        newest = self._acknowledged(answer)
+        return list(range(newest - len(messages) + 1, newest + 1))
+
+    def patience(self, deadline: float) -> float:
+        """How long the next try may wait for its answer; 0 or less when time is up."""
+        return min(_ATTEMPT, deadline - asyncio.get_running_loop().time())
+
+    async def ready(self, deadline: float) -> None:
+        """Return while there is a connection."""
+        await self._connection.ready(deadline)
+
+    async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
+        """Make the consumer, unless there is one of its name."""
+        question = {"stream_name": self.name, "config": consumer}
+        await self._api(f"CONSUMER.CREATE.{self.name}.{consumer['name']}", question, deadline)
+
+    async def unfollow(self, name: str, deadline: float) -> None:
+        """Drop the consumer."""
+        await self._api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+
+    async def _create(self, deadline: float) -> None:
+        root = self.root
+        config = {
+            "name": self.name,
+            "description": "Holdfast: the newest value of each record and cell",
+            "subjects": [f"{root}.records.>", f"{root}.cells.>", self.clock],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._config.replicas,
+            "max_msgs_per_subject": 1,
+            "discard": "new",  # a full stream refuses, it does not forget
+            "allow_direct": True,
+            "allow_msg_ttl": True,
+            "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000,
+        }
+        if self._connection.version >= _ATOMIC_SERVER:
+            config["allow_atomic"] = True
+        await self._api(f"STREAM.CREATE.{self.name}", config, deadline)
+
+    async def _api(self, name: str, question: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        async def attempt(patience: float) -> dict[str, Any]:
+            answer = await self._connection.ask(
+                f"{_API}{name}", msgspec.json.encode(question), patience=patience
+            )
+            found: dict[str, Any] = msgspec.json.decode(answer.data)
+            if "error" in found:
+                raise api_error(found["error"], self.where)
+            return found
+
+        return await self._repeated(attempt, deadline)
+
+    async def _get_from_leader(self, subject: str, deadline: float) -> Entry | None:
+        question = msgspec.json.encode({"last_by_subj": subject})
+
+        async def attempt(patience: float) -> Entry | None:
+            answer = await self._connection.ask(
+                f"{_API}STREAM.MSG.GET.{self.name}", question, patience=patience
+            )
+            found = msgspec.json.decode(answer.data)
+            if "error" not in found:
+                message = found["message"]
+                data = base64.b64decode(message.get("data", ""))
+                return Entry(message["subject"], message["seq"], data)
+            if found["error"].get("err_code") == _NO_MESSAGE:
+                return None
+            raise api_error(found["error"], self.where)
+
+        return await self._repeated(attempt, deadline)
+
+    async def _newest(
+        self, subjects: Sequence[str], deadline: float
+    ) -> tuple[dict[str, Entry], bool]:
+        """Some of the messages, and whether that was all."""
+        several = self.replicas > 1
+        # The clock's message is always there: an answer that has it tells how new it is.
+        asked = [*subjects, self.clock] if several else subjects
+        question = {"multi_last": asked, "batch": len(asked), "max_bytes": _PAGE_BYTES}
+        while True:
+            wanted = self.seen if several else 0
+            messages = await self._batch(question, deadline)
+            end = messages[-1].headers or {}
+            if int(end.get("Nats-UpTo-Sequence", 0)) < wanted and self.patience(deadline) > 0:
+                await asyncio.sleep(_PAUSE)  # this replica is behind
+                continue
+            entries = {entry.subject: entry for entry in map(_entry, messages[:-1])}
+            entries.pop(self.clock, None)
+            return entries, end.get("Nats-Num-Pending", "0") == "0"
+
+    async def _batch(self, question: Mapping[str, Any], deadline: float) -> list[Msg]:
+        asked = msgspec.json.encode(question)
+
+        async def attempt(patience: float) -> list[Msg]:
+            return await self._connection.ask_many(
+                f"{_API}DIRECT.GET.{self.name}", asked, patience=patience
+            )
+
+        return await self._repeated(attempt, deadline)
+
+    async def _repeated(self, attempt: Callable[[float], Awaitable[T]], deadline: float) -> T:
+        """What a question gives, asked again while nobody answers; not for writes."""
+        last: Exception | None = None
+        while True:
+            await self._connection.ready(deadline)
+            patience = self.patience(deadline)
+            if patience <= 0:
+                raise gave_up(last, self.where, write=False) from last
+            try:
+                return await attempt(patience)
+            except (NotSent, NoAnswer) as exc:
+                last = exc
+            await asyncio.sleep(_PAUSE)
+
+    def _acknowledged(self, answer: Msg) -> int:
+        found = msgspec.json.decode(answer.data)
+        if "error" in found:
+            raise api_error(found["error"], self.where)
+        self.seen = max(self.seen, found["seq"])
+        return int(found["seq"])
+
+
+def _headers(message: Message) -> dict[str, str]:
+    headers = {_EXPECTED: str(message.expected)}
+    if message.ttl_secs is not None:
+        headers["Nats-TTL"] = str(message.ttl_secs)
+    return headers
+
+
+def _entry(message: Msg) -> Entry:
+    headers = message.headers or {}
+    return Entry(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data)
+
+
+def _us(text: str) -> int:
+    """An instant as NATS writes it, with nanoseconds, in microseconds."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    instant = datetime.fromisoformat(f"{whole}+00:00")
+    return int(instant.timestamp()) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
