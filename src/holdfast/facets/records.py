@@ -42,7 +42,7 @@ OP_MEMORY_US = 24 * 3600 * 1_000_000
 
 _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
-# Clocks are read at different moments of a call; see `surely_undone`.
+# Clocks are read at different moments of a call, and may be set meanwhile.
 _SLACK_US = 1_000_000
 
 
@@ -205,10 +205,11 @@ class RecordIndexes(Protocol):
 
     async def find(
         self, namespace: str, index: RecordIndex, span: Span, *, limit: int
-    ) -> list[ListedRecord] | None:
-        """The first `limit` records of the span, in its order; None: there is no such index.
+    ) -> tuple[list[ListedRecord], bool] | None:
+        """Look at the first `limit` records of the span, in its order.
 
-        It may be more than asked for (see Span), also some that are no longer there.
+        Returns those that are there, which may be more than asked for (see Span), and whether
+        there is more to look at. None: there is no such index, or it is not complete.
         """
 
 
@@ -228,7 +229,7 @@ class Span(NamedTuple):
 class RecordLog(Protocol):
     """What a backend must do for watches of records."""
 
-    async def page(
+    async def present(
         self, namespace: str, *, prefix: str, after: str | None, limit: int, since: Position
     ) -> tuple[list[WatchedRecord], str | None]:
         """Like `RecordsBackend.page`."""
@@ -248,13 +249,46 @@ class RecordLog(Protocol):
         """
 
 
+def apply_write(write: RecordWrite, fields: Fields, now_us: int) -> Fields | None:
+    """The fields after the write, none if the record is gone; None if it does not apply.
+
+    `fields` are what the record has before: none, if it is absent or expired.
+    """
+    if write.must_exist and not fields:
+        return None
+    for field, expected in write.expect.items():
+        if fields.get(field) != expected:
+            return None
+    after = {} if write.replace else dict(fields)
+    for field, value in write.set.items():
+        if value is None:
+            after.pop(field, None)
+        else:
+            after[field] = value.in_ms(now_us) if type(value) is Stamp else value  # type: ignore[assignment]
+    return after
+
+
+def expiry(write: RecordWrite, before_us: int | None, now_us: int) -> int | None:
+    """When the record expires after the write; `before_us` is when it would have, None for never.
+
+    An absent record would have never.
+    """
+    if write.ttl_us == KEEP_TTL:
+        return before_us
+    return None if write.ttl_us == NO_TTL else now_us + write.ttl_us
+
+
 def surely_undone(write: RecordWrite, now_us: int, updated_at_us: int) -> bool:
     """True when a lost try of the write cannot have been applied.
 
     The record has another operation id, and was last written before the caller asked.
     """
-    asked_ago_us = int((time.monotonic() - write.begun) * 1_000_000)
-    return updated_at_us < now_us - asked_ago_us - _SLACK_US
+    return updated_at_us < now_us - asked_ago_us(write)
+
+
+def asked_ago_us(write: RecordWrite) -> int:
+    """How long ago the caller asked, at most."""
+    return int((time.monotonic() - write.begun) * 1_000_000) + _SLACK_US
 
 
 def uncertain(write: RecordWrite) -> Unavailable:

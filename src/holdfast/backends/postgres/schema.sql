@@ -12,7 +12,7 @@ DECLARE
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE "holdfast".cell_versions IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM "holdfast".epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
@@ -193,6 +193,19 @@ v_now := "holdfast".now_us();
 END
 $$;
 
+CREATE FUNCTION holdfast.create_record_index(p_namespace text, p_prefix text, p_fields text[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    LOCK TABLE "holdfast".records IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO "holdfast".record_indexes (namespace, prefix, fields, filled_upto)
+    VALUES (p_namespace, p_prefix, p_fields, '')
+    ON CONFLICT DO NOTHING;
+    UPDATE "holdfast".store_state SET record_indexes = record_indexes + 1;
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION holdfast.delete_branch(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -212,6 +225,20 @@ BEGIN
     DELETE FROM "holdfast".merges
     WHERE namespace = p_namespace AND (low_id = v_branch OR high_id = v_branch);
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.drop_record_index(p_namespace text, p_prefix text, p_fields text[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    LOCK TABLE "holdfast".records IN SHARE ROW EXCLUSIVE MODE;
+    DELETE FROM "holdfast".record_indexes AS i
+    WHERE i.namespace = p_namespace AND i.prefix = p_prefix AND i.fields = p_fields
+    RETURNING i.id INTO v_id;
+    RETURN v_id;
 END
 $$;
 
@@ -278,6 +305,62 @@ DELETE FROM "holdfast".merges
     SET done = 1
     WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 0;
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.field_bytes(p_text text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ("left"(p_text, 1) = ''::text) THEN decode(substr(p_text, 2), 'base64'::text) ELSE convert_to(p_text, 'UTF8'::name) END;
+
+CREATE FUNCTION holdfast.field_lead(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN encode(substr(holdfast.field_bytes(p_text), 1, 32), 'hex'::text);
+
+CREATE FUNCTION holdfast.field_sort(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ((p_text !~ '^(0|-?[1-9][0-9]{0,18})$'::text) OR (((p_text)::numeric < ('-9223372036854775808'::bigint)::numeric) OR ((p_text)::numeric > ('9223372036854775807'::bigint)::numeric))) THEN ('t'::text || holdfast.field_lead(p_text)) WHEN ("left"(p_text, 1) = '-'::text) THEN ('n0'::text || translate(lpad(substr(p_text, 2), 19, '0'::text), '0123456789'::text, '9876543210'::text)) ELSE ('n1'::text || lpad(p_text, 19, '0'::text)) END;
+
+CREATE FUNCTION holdfast.fill_record_index(p_namespace text, p_prefix text, p_end text, p_fields text[], p_limit bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+    v_upto text;
+    v_row record;
+    v_looked bigint := 0;
+    v_place record;
+BEGIN
+    SELECT i.id, i.filled_upto INTO v_id, v_upto
+    FROM "holdfast".record_indexes AS i
+    WHERE i.namespace = p_namespace AND i.prefix = p_prefix AND i.fields = p_fields
+    FOR UPDATE;
+    IF v_upto IS NULL THEN
+        RETURN true;
+    END IF;
+    FOR v_row IN
+        SELECT r.key, r.fields
+        FROM "holdfast".records AS r
+        WHERE r.namespace = p_namespace
+          AND r.key > v_upto
+          AND r.key >= p_prefix
+          AND r.key < p_end
+        ORDER BY r.key
+        LIMIT p_limit
+        FOR NO KEY UPDATE
+    LOOP
+        v_looked := v_looked + 1;
+        v_upto := v_row.key;
+        v_place := "holdfast".record_place(p_fields, v_row.fields);
+        IF v_place.sort IS NOT NULL THEN
+            INSERT INTO "holdfast".record_index_entries (index_id, lead, sort, key)
+            VALUES (v_id, v_place.lead, v_place.sort, v_row.key)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
+    UPDATE "holdfast".record_indexes AS i
+    SET filled_upto = CASE WHEN v_looked = p_limit THEN v_upto END
+    WHERE i.id = v_id;
+    RETURN v_looked < p_limit;
 END
 $$;
 
@@ -414,6 +497,7 @@ $$;
 CREATE TABLE holdfast.store_state (
     id integer NOT NULL,
     clock_offset_us bigint NOT NULL,
+    record_indexes bigint DEFAULT 0 NOT NULL,
     CONSTRAINT store_state_id_check CHECK ((id = 1))
 );
 
@@ -489,6 +573,66 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.purge_records(p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_gone bigint := 0;
+    v_row record;
+    v_commit bigint;
+BEGIN
+    -- What somebody else is writing to is not expired, or is theirs to bury.
+    FOR v_row IN
+        SELECT r.namespace, r.key, r.fields
+        FROM "holdfast".records AS r
+        WHERE r.expires_at <= v_now
+        ORDER BY r.expires_at
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        v_gone := v_gone + 1;
+        IF v_row.fields IS NULL THEN
+            DELETE FROM "holdfast".records AS r
+            WHERE r.namespace = v_row.namespace AND r.key = v_row.key;
+            CONTINUE;
+        END IF;
+        v_commit := nextval('"holdfast".commit_ids');
+        UPDATE "holdfast".records AS r
+        SET fields = NULL, expires_at = v_now + 86400000000, commit_id = v_commit,
+            feed_xid = pg_current_xact_id()
+        WHERE r.namespace = v_row.namespace AND r.key = v_row.key;
+        INSERT INTO "holdfast".record_changes (namespace, feed_xid, commit_id, key, changed_at)
+        VALUES (v_row.namespace, pg_current_xact_id(), v_commit, v_row.key, v_now);
+        PERFORM "holdfast".reindex_record(v_row.namespace, v_row.key, v_row.fields, NULL);
+    END LOOP;
+
+WITH old AS (
+        SELECT c.namespace, c.feed_xid, c.commit_id
+        FROM "holdfast".record_changes AS c
+        WHERE c.changed_at < v_now - 86400000000
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (
+        DELETE FROM "holdfast".record_changes AS c
+        USING old AS o
+        WHERE c.namespace = o.namespace
+          AND c.feed_xid = o.feed_xid
+          AND c.commit_id = o.commit_id
+        RETURNING c.namespace, c.feed_xid, c.commit_id
+    )
+    INSERT INTO "holdfast".record_floors AS f (namespace, feed_xid, commit_id)
+    SELECT DISTINCT ON (g.namespace) g.namespace, g.feed_xid, g.commit_id
+    FROM gone AS g
+    ORDER BY g.namespace, g.feed_xid DESC, g.commit_id DESC
+    ON CONFLICT (namespace) DO UPDATE
+    SET feed_xid = excluded.feed_xid, commit_id = excluded.commit_id
+    WHERE (f.feed_xid, f.commit_id) < (excluded.feed_xid, excluded.commit_id);
+    RETURN v_gone;
+END
+$$;
+
 CREATE FUNCTION holdfast.put_version(p_namespace text, p_branch_id bigint, p_name text, p_value text, p_version bigint, p_op_id uuid, p_now bigint, p_versions bigint, p_age_us bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -521,6 +665,55 @@ BEGIN
             CASE WHEN p_age_us IS NULL THEN -1 ELSE p_now - p_age_us END
         );
     END IF;
+END
+$$;
+
+CREATE FUNCTION holdfast.record_place(p_fields text[], p_record jsonb, OUT lead text, OUT sort text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    v_last integer := array_length(p_fields, 1);
+BEGIN
+    IF p_record IS NULL OR NOT p_record ?& p_fields THEN
+        RETURN;
+    END IF;
+    SELECT coalesce(string_agg("holdfast".field_lead(p_record ->> f.name), '.' ORDER BY f.item), '')
+    INTO lead
+    FROM unnest(p_fields[1:v_last - 1]) WITH ORDINALITY AS f (name, item);
+    sort := "holdfast".field_sort(p_record ->> p_fields[v_last]);
+END
+$$;
+
+CREATE FUNCTION holdfast.reindex_record(p_namespace text, p_key text, p_before jsonb, p_after jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_index record;
+    v_was record;
+    v_is record;
+BEGIN
+    FOR v_index IN
+        SELECT i.id, i.fields
+        FROM "holdfast".record_indexes AS i
+        WHERE i.namespace = p_namespace AND starts_with(p_key, i.prefix)
+        ORDER BY i.id
+    LOOP
+        v_was := "holdfast".record_place(v_index.fields, p_before);
+        v_is := "holdfast".record_place(v_index.fields, p_after);
+        CONTINUE WHEN v_was IS NOT DISTINCT FROM v_is;
+        IF v_was.sort IS NOT NULL THEN
+            DELETE FROM "holdfast".record_index_entries AS e
+            WHERE e.index_id = v_index.id
+              AND e.lead = v_was.lead
+              AND e.sort = v_was.sort
+              AND e.key = p_key;
+        END IF;
+        IF v_is.sort IS NOT NULL THEN
+            INSERT INTO "holdfast".record_index_entries (index_id, lead, sort, key)
+            VALUES (v_index.id, v_is.lead, v_is.sort, p_key)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -779,6 +972,129 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.write_record(p_namespace text, p_key text, p_expect jsonb, p_set jsonb, p_stamps jsonb, p_replace boolean, p_must_exist boolean, p_ttl_us bigint, p_op_id uuid, p_asked_ago_us bigint, p_now bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_row "holdfast".records%ROWTYPE;
+    v_there boolean;
+    v_now bigint := coalesce(p_now, "holdfast".now_us());
+    v_before jsonb;
+    v_after jsonb;
+    v_expires_at bigint;
+    v_commit bigint;
+    v_xid xid8;
+BEGIN
+    LOOP
+        SELECT * INTO v_row
+        FROM "holdfast".records AS r
+        WHERE r.namespace = p_namespace AND r.key = p_key
+        FOR NO KEY UPDATE;
+        v_there := FOUND;
+        IF v_there AND v_row.op_id = p_op_id THEN
+            RETURN true;
+        END IF;
+        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us THEN
+            RETURN NULL;
+        END IF;
+
+v_before := '{}';
+        v_expires_at := NULL;
+        IF v_there AND v_row.fields IS NOT NULL
+            AND (v_row.expires_at IS NULL OR v_row.expires_at > v_now)
+        THEN
+            v_before := v_row.fields;
+            v_expires_at := v_row.expires_at;
+        END IF;
+        IF p_must_exist AND v_before = '{}' THEN
+            RETURN false;
+        END IF;
+        IF p_expect IS NOT NULL AND EXISTS (
+            SELECT 1
+            FROM jsonb_each_text(p_expect) AS e (name, value)
+            WHERE v_before ->> e.name IS DISTINCT FROM e.value
+        ) THEN
+            RETURN false;
+        END IF;
+
+v_after := jsonb_strip_nulls(
+            CASE WHEN p_replace THEN p_set ELSE v_before || p_set END
+        );
+        IF p_stamps IS NOT NULL THEN
+            SELECT v_after || jsonb_object_agg(s.name, ((v_now + s.after_us::bigint) / 1000)::text)
+            INTO v_after
+            FROM jsonb_each_text(p_stamps) AS s (name, after_us);
+        END IF;
+        IF v_after = '{}' THEN
+            IF v_before = '{}' THEN
+                RETURN true;
+            END IF;
+            -- What goes is remembered for its operation id, for a day.
+            v_after := NULL;
+            v_expires_at := v_now + 86400000000;
+        ELSIF p_ttl_us >= 0 THEN
+            v_expires_at := CASE WHEN p_ttl_us > 0 THEN v_now + p_ttl_us END;
+        END IF;
+
+v_commit := nextval('"holdfast".commit_ids');
+        v_xid := pg_current_xact_id();
+        IF v_there THEN
+            UPDATE "holdfast".records AS r
+            SET fields = v_after, expires_at = v_expires_at, updated_at = v_now,
+                commit_id = v_commit, feed_xid = v_xid, op_id = p_op_id
+            WHERE r.namespace = p_namespace AND r.key = p_key;
+            EXIT;
+        END IF;
+        INSERT INTO "holdfast".records
+            (namespace, key, fields, expires_at, updated_at, commit_id, feed_xid, op_id)
+        VALUES (p_namespace, p_key, v_after, v_expires_at, v_now, v_commit, v_xid, p_op_id)
+        ON CONFLICT DO NOTHING;
+        -- If somebody else was faster, all is looked at again.
+        EXIT WHEN FOUND;
+    END LOOP;
+
+INSERT INTO "holdfast".record_changes (namespace, feed_xid, commit_id, key, changed_at)
+    VALUES (p_namespace, v_xid, v_commit, p_key, v_now);
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM 1 FROM "holdfast".store_state FOR SHARE;
+    END IF;
+    IF EXISTS (SELECT 1 FROM "holdfast".record_indexes) THEN
+        -- Also what had expired has its entries still.
+        PERFORM "holdfast".reindex_record(p_namespace, p_key, v_row.fields, v_after);
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.write_records(p_namespaces text[], p_keys text[], p_expect jsonb[], p_set jsonb[], p_stamps jsonb[], p_replace boolean[], p_must_exist boolean[], p_ttl_us bigint[], p_op_ids uuid[], p_asked_ago_us bigint[]) RETURNS TABLE(item bigint, applied boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_write record;
+BEGIN
+    FOR v_write IN
+        SELECT i.*
+        FROM unnest(
+            p_namespaces, p_keys, p_expect, p_set, p_stamps, p_replace, p_must_exist, p_ttl_us,
+            p_op_ids, p_asked_ago_us
+        ) WITH ORDINALITY AS i (
+            namespace, key, expect, set, stamps, replace, must_exist, ttl_us, op_id, asked_ago_us,
+            item
+        )
+        ORDER BY i.namespace COLLATE "C", i.key COLLATE "C", i.item
+    LOOP
+        item := v_write.item;
+        applied := "holdfast".write_record(
+            v_write.namespace, v_write.key, v_write.expect, v_write.set, v_write.stamps,
+            v_write.replace, v_write.must_exist, v_write.ttl_us, v_write.op_id,
+            v_write.asked_ago_us, v_now
+        );
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 ALTER TABLE holdfast.branches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.branches_id_seq
     START WITH 1
@@ -820,6 +1136,56 @@ CREATE TABLE holdfast.migrations (
     applied_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE holdfast.record_changes (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    changed_at bigint NOT NULL
+);
+
+CREATE TABLE holdfast.record_floors (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL
+);
+
+CREATE TABLE holdfast.record_index_entries (
+    index_id bigint NOT NULL,
+    lead text NOT NULL COLLATE pg_catalog."C",
+    sort text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C"
+);
+
+CREATE TABLE holdfast.record_indexes (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    prefix text NOT NULL COLLATE pg_catalog."C",
+    fields text[] NOT NULL,
+    filled_upto text COLLATE pg_catalog."C"
+);
+
+ALTER TABLE holdfast.record_indexes ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.record_indexes_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast.records (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    fields jsonb,
+    expires_at bigint,
+    updated_at bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    op_id uuid NOT NULL
+)
+WITH (fillfactor='70');
+
 ALTER TABLE ONLY holdfast.branches
     ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
 
@@ -838,6 +1204,24 @@ ALTER TABLE ONLY holdfast.merges
 ALTER TABLE ONLY holdfast.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY holdfast.record_changes
+    ADD CONSTRAINT record_changes_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
+
+ALTER TABLE ONLY holdfast.record_floors
+    ADD CONSTRAINT record_floors_pkey PRIMARY KEY (namespace);
+
+ALTER TABLE ONLY holdfast.record_index_entries
+    ADD CONSTRAINT record_index_entries_pkey PRIMARY KEY (index_id, lead, sort, key);
+
+ALTER TABLE ONLY holdfast.record_indexes
+    ADD CONSTRAINT record_indexes_namespace_prefix_fields_key UNIQUE (namespace, prefix, fields);
+
+ALTER TABLE ONLY holdfast.record_indexes
+    ADD CONSTRAINT record_indexes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (namespace, key);
+
 ALTER TABLE ONLY holdfast.store_state
     ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);
 
@@ -852,3 +1236,7 @@ CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namesp
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
+
+CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
+
+CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);
