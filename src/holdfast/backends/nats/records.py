@@ -24,21 +24,19 @@ from holdfast.backends.nats.subjects import Place
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError
 from holdfast.facets.records import (
-    KEEP_TTL,
-    NO_TTL,
     Fields,
     ListedRecord,
     RecordKey,
     RecordWrite,
-    Stamp,
     StoredRecord,
+    apply_write,
+    expiry,
     uncertain,
 )
 
 KIND = "records"
 _PAGE_BYTES = 8 * 1024 * 1024
 _READ_AT_ONCE = 256
-_NO_FIELDS: Fields = {}
 
 
 class Body(msgspec.Struct, array_like=True, frozen=True):
@@ -64,7 +62,7 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
         return StoredRecord(chosen, self.expires_at - now_us if self.expires_at else None)
 
 
-_NOTHING = Body(_NO_FIELDS, 0, 0, b"", 0)
+_NOTHING = Body({}, 0, 0, b"", 0)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Body).decode
 
@@ -192,24 +190,12 @@ class RecordChange:
         """See Change."""
         write, body = self._write, body_of(found)
         live = body.live(now_us)
-        before = body.fields if live else _NO_FIELDS
-        if write.must_exist and not live:
+        fields = apply_write(write, body.fields if live else {}, now_us)
+        if fields is None:
             return Decided(answer=False)
-        if any(before.get(field) != value for field, value in write.expect.items()):
-            return Decided(answer=False)
-        fields = {} if write.replace else dict(before)
-        for field, value in write.set.items():
-            if value is None:
-                fields.pop(field, None)
-            else:
-                fields[field] = value.in_ms(now_us) if isinstance(value, Stamp) else value
-        expires_at = 0
-        if write.ttl_us == KEEP_TTL:
-            expires_at = body.expires_at if live else 0
-        elif write.ttl_us != NO_TTL:
-            expires_at = now_us + write.ttl_us
+        until = expiry(write, (body.expires_at or None) if live else None, now_us)
         base = found.seq if found else 0
-        after = Body(fields, expires_at, now_us, write.op_id, base)
+        after = Body(fields, until or 0, now_us, write.op_id, base)
         return Decided(True, _encode(after), _ttl_secs(after, now_us))
 
     def surely_undone(self, found: Entry | None, base: int | None) -> bool:
@@ -237,7 +223,7 @@ class Removal:
         """See Change."""
         if found is None or found.seq != self._seq:
             return Decided(answer=False)
-        left = Body(_NO_FIELDS, 0, now_us, b"", found.seq)
+        left = Body({}, 0, now_us, b"", found.seq)
         return Decided(True, _encode(left), _ttl_secs(left, now_us))
 
     def surely_undone(self, found: Entry | None, base: int | None) -> bool:

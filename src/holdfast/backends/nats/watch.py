@@ -34,7 +34,7 @@ class NatsRecordLog:
         self._hints = hints
         self._looked = float("-inf")  # since then nothing can have been lost
 
-    async def page(
+    async def present(
         self, namespace: str, *, prefix: str, after: str | None, limit: int, since: Position
     ) -> tuple[list[WatchedRecord], str | None]:
         """See RecordLog."""
