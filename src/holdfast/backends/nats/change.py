@@ -32,6 +32,7 @@ class Decided(NamedTuple, Generic[Answer]):
     answer: Answer
     data: bytes | None = None
     ttl_secs: int | None = None
+    marker: bool = False  # it says that something is gone, no more
 
 
 class Change(Protocol[Answer]):
@@ -205,7 +206,7 @@ def _messages(
     turns: dict[str, _Turn],
 ) -> list[Message]:
     return [
-        Message(change.subject, one.data, turns[change.subject].seq, one.ttl_secs)
+        Message(change.subject, one.data, turns[change.subject].seq, *one[2:])
         for change, one in zip(changes, decided, strict=True)
         if one.data is not None
     ]

@@ -61,9 +61,7 @@ class NatsClock:
         while (patience := self._stream.patience(deadline)) > 0:
             found = await self._stream.get(self._stream.clock, deadline)
             to_us = _offset(found) + by_us
-            message = Message(
-                self._stream.clock, b"%d" % to_us, found.seq if found else 0, ttl_secs=None
-            )
+            message = Message(self._stream.clock, b"%d" % to_us, found.seq if found else 0)
             try:
                 await self._stream.publish(message, patience)
             except (WrongSequence, NotSent) as exc:
@@ -96,7 +94,7 @@ class NatsClock:
 
     async def _set_going(self, deadline: float) -> None:
         """The clock's message is there from the beginning: reads in batches count on it."""
-        zero = Message(self._stream.clock, b"0", 0, ttl_secs=None)
+        zero = Message(self._stream.clock, b"0", 0)
         try:
             await self._stream.publish(zero, max(0.0, self._stream.patience(deadline)))
         except (WrongSequence, NotSent, NoAnswer):

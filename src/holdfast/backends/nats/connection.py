@@ -8,6 +8,7 @@ closed for good by an error of the server is replaced by a new one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -16,9 +17,9 @@ from urllib.parse import unquote
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error, MaxPayloadError, OutboundBufferLimitError
+from nats.errors import ConnectionClosedError, Error, MaxPayloadError, OutboundBufferLimitError
 
-from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, too_large
+from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, refused, too_large
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.url import without_password
@@ -27,6 +28,7 @@ _log = logging.getLogger("holdfast.nats")
 STATUS = "Status"
 _NO_RESPONDERS = "503"
 _RECONNECT_WAIT = 0.1  # seconds between two tries at the same server
+_FIRST_TRIES = 3  # at each server: a refusal may be lost to the reset that follows it
 _PING_INTERVAL = 5.0  # after three of them without an answer the server counts as gone
 _HEADERS_ROOM = 1024  # bytes of a message beside its payload
 
@@ -136,7 +138,7 @@ class Connection:
             self._waiting.pop(token, None)
         first = messages[0].headers or {}
         if first.get(STATUS) == _NO_RESPONDERS:
-            raise NotSent(f"nobody answers on {subject}")
+            raise NotSent(f"{subject}: JetStream is off there, or has no leader now")
         return messages
 
     async def _send(
@@ -164,12 +166,14 @@ class Connection:
         client = Client()
 
         async def failed(exc: Exception) -> None:
-            self._last_error = exc
+            # After a refusal the server resets the connection, and that is what other tries meet.
+            self._last_error = self._last_error if refused(self._last_error) else exc
             _log.debug("%s: %s", self.where, exc)
 
         async def disconnected() -> None:
             if self._client is client:
                 self._up.clear()
+                self._last_error = None
                 self._fail_waiting("the connection was lost")
 
         async def reconnected() -> None:
@@ -189,7 +193,7 @@ class Connection:
                     **self._options,
                     name="holdfast",
                     connect_timeout=max(1, int(self._timeout)),
-                    max_reconnect_attempts=1,
+                    max_reconnect_attempts=_FIRST_TRIES,
                     reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type] # a float will do
                     ping_interval=_PING_INTERVAL,  # type: ignore[arg-type]
                     pending_size=0,  # what cannot be sent now is ours to keep
@@ -235,7 +239,10 @@ class Connection:
     @staticmethod
     async def _subscribe(client: Client, subject: str, callback: Hear) -> None:
         # Without limits: what comes was asked for, and pages are small.
-        await client.subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+        with contextlib.suppress(ConnectionClosedError):  # the next client does it again
+            await client.subscribe(
+                subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
+            )
 
     async def _answered(self, message: Msg) -> None:
         waiter = self._waiting.get(message.subject.rpartition(".")[2])

@@ -70,12 +70,17 @@ def too_large(text: str) -> InvalidArgument:
     )
 
 
+def refused(exc: BaseException | None) -> bool:
+    """True if the server did not like who we are."""
+    return any(word in str(exc).lower() for word in _REFUSED)
+
+
 def connect_error(cause: BaseException | None, where: str) -> StoreError:
     """The error for a connection that could not be made."""
     if isinstance(cause, MaxPayloadError):
         return too_large(f"{where}: {cause}")
     words = str(cause) if cause is not None and str(cause) else type(cause).__name__
-    if any(word in words.lower() for word in _REFUSED):
+    if refused(cause):
         return Unauthorized(f"{where}: {words}")
     if cause is None or isinstance(cause, TimeoutError):
         return Unavailable(f"{where}: no connection in time")

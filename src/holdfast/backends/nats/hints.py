@@ -8,6 +8,7 @@ everybody looks, because something may have been missed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from uuid import uuid4
@@ -85,7 +86,8 @@ class Hints:
                 if not self.hub.listening:
                     self._kept = False
                     break
-        await self._stream.unfollow(self._consumer, self._stream.deadline())
+        with contextlib.suppress(StoreError):  # then the server forgets it by itself
+            await self._stream.unfollow(self._consumer, self._stream.deadline())
 
     async def _follow(self) -> None:
         """Return when the consumer seems to be gone, or nobody needs it any more."""

@@ -196,7 +196,7 @@ class RecordChange:
         until = expiry(write, (body.expires_at or None) if live else None, now_us)
         base = found.seq if found else 0
         after = Body(fields, until or 0, now_us, write.op_id, base)
-        return Decided(True, _encode(after), _ttl_secs(after, now_us))
+        return _stored(after, now_us)
 
     def surely_undone(self, found: Entry | None, base: int | None) -> bool:
         """See Change."""
@@ -223,8 +223,7 @@ class Removal:
         """See Change."""
         if found is None or found.seq != self._seq:
             return Decided(answer=False)
-        left = Body({}, 0, now_us, b"", found.seq)
-        return Decided(True, _encode(left), _ttl_secs(left, now_us))
+        return _stored(Body({}, 0, now_us, b"", found.seq), now_us)
 
     def surely_undone(self, found: Entry | None, base: int | None) -> bool:
         """See Change. Whoever did it, it is done."""
@@ -236,10 +235,11 @@ class Removal:
         raise NotImplementedError
 
 
-def _ttl_secs(body: Body, now_us: int) -> int | None:
-    """When the server shall remove the message: late rather than early."""
+def _stored(body: Body, now_us: int) -> Decided[bool]:
+    """The write is applied, and this is stored: the server removes it late rather than early."""
+    data = _encode(body)
     if not body.fields:
-        return MARKER_SECS
+        return Decided(True, data, MARKER_SECS, marker=True)
     if not body.expires_at:
-        return None
-    return -((now_us - body.expires_at) // MICROSECONDS) + 1
+        return Decided(True, data)
+    return Decided(True, data, -((now_us - body.expires_at) // MICROSECONDS) + 1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -25,6 +24,7 @@ from holdfast.backends.nats.errors import (
     api_error,
     gave_up,
 )
+from holdfast.clock import MICROSECONDS, to_datetime, to_us
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import InvalidState, NotFound, Unsupported
 
@@ -57,12 +57,16 @@ class Entry(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What to write: only if the subject's newest message is still `expected` (0: none)."""
+    """What to write: only if the subject's newest message is still `expected` (0: none).
+
+    After `ttl_secs` the server removes it, and leaves a marker unless it is one itself.
+    """
 
     subject: str
     data: bytes
     expected: int
-    ttl_secs: int | None
+    ttl_secs: int | None = None
+    marker: bool = False
 
 
 class Info(NamedTuple):
@@ -124,7 +128,7 @@ class Stream:
         found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline)
         config, state = found["config"], found["state"]
         self.replicas = config["num_replicas"]
-        self.created = int(_us(found["created"]) // 1_000_000)
+        self.created = _us(found["created"]) // MICROSECONDS
         self.atomic = bool(config.get("allow_atomic"))
         self.seen = max(self.seen, state["last_seq"])
         return Info(
@@ -192,9 +196,9 @@ class Stream:
             return [], False
         return [_entry(message) for message in messages[:-1]], end.get("Nats-Num-Pending") != "0"
 
-    async def first_since(self, secs_ago: float, deadline: float) -> int | None:
-        """The sequence number of the oldest message that is not older than that."""
-        since = datetime.fromtimestamp(time.time() - secs_ago, UTC).isoformat()
+    async def first_since(self, since_us: int, deadline: float) -> int | None:
+        """The sequence number of the oldest message from that instant on, by the server's clock."""
+        since = to_datetime(since_us).isoformat()
         question = {"start_time": since, "next_by_subj": f"{self.root}.>", "batch": 1}
         messages = await self._batch(question, deadline)
         return _entry(messages[0]).seq if len(messages) > 1 else None
@@ -346,6 +350,8 @@ def _headers(message: Message) -> dict[str, str]:
     headers = {_EXPECTED: str(message.expected)}
     if message.ttl_secs is not None:
         headers["Nats-TTL"] = str(message.ttl_secs)
+    if message.marker:
+        headers["Nats-Marker-Reason"] = "Remove"
     return headers
 
 
@@ -358,4 +364,4 @@ def _us(text: str) -> int:
     """An instant as NATS writes it, with nanoseconds, in microseconds."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     instant = datetime.fromisoformat(f"{whole}+00:00")
-    return int(instant.timestamp()) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    return to_us(instant) + int(fraction[:6].ljust(6, "0"))

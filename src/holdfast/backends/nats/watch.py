@@ -101,6 +101,6 @@ class NatsRecordLog:
             raise unknown_epoch(after)
         if after.seq == info.last_seq:
             return
-        first = await self._stream.first_since(_KEPT_SECS, deadline)
+        first = await self._stream.first_since(info.now_us - OP_MEMORY_US, deadline)
         if first is None or after.seq < first - 1:
             raise lost_changes(after)
