@@ -25,8 +25,6 @@ KIND = "cells"
 MEMORY = 16
 """Operations that a cell knows."""
 
-_READ_AT_ONCE = 256
-
 
 class Operation(msgspec.Struct, array_like=True, frozen=True):
     """What an operation came to."""
@@ -123,11 +121,10 @@ class NatsCells:
         # A list of cells goes on from a name that the caller gives, maybe much later.
         window = await self._names.above(place, prefix, after, deadline, newest=True)
         names = window.names[window.at : window.at + limit]
+        subjects = {place.subject(name): name for name in names}
         live: list[str] = []
-        for begin in range(0, len(names), _READ_AT_ONCE):
-            subjects = {place.subject(name): name for name in names[begin : begin + _READ_AT_ONCE]}
-            entries = await self._stream.get_many(list(subjects), deadline)
-            live += [name for subject, name in subjects.items() if _body(entries.get(subject)).live]
+        async for some, entries in self._stream.get_pages(list(subjects), deadline):
+            live += [subjects[subject] for subject in some if _body(entries.get(subject)).live]
         return live, self._names.keep(place, prefix, window, len(names)) if names else None
 
     def _subject(self, key: CellKey) -> str:

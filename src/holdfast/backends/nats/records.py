@@ -125,15 +125,15 @@ class NatsRecords:
         names = window.names[window.at : window.at + limit]
         found: list[tuple[str, int, Body]] = []
         used = size = 0
-        while used < len(names) and size < _PAGE_BYTES:
-            some = names[used : used + _READ_AT_ONCE]
-            subjects = {place.subject(name): name for name in some}
-            entries = await self._stream.get_many(list(subjects), deadline)
-            for subject, name in subjects.items():
+        subjects = [place.subject(name) for name in names]
+        async for some, entries in self._stream.get_pages(subjects, deadline):
+            for subject in some:
                 if entry := entries.get(subject):
-                    found.append((name, entry.seq, body_of(entry)))
+                    found.append((names[used], entry.seq, body_of(entry)))
                     size += len(entry.data)
-            used += len(some)
+                used += 1
+            if size >= _PAGE_BYTES:
+                break
         last = self._names.keep(place, prefix, window, used) if names else None
         return found, last, await self._clock.now_us(deadline)
 

@@ -167,17 +167,29 @@ class Stream:
 
         return await self._repeated(attempt, deadline)
 
+    async def get_pages(
+        self, subjects: Sequence[str], deadline: float
+    ) -> AsyncIterator[tuple[Sequence[str], dict[str, Entry]]]:
+        """The subjects, some at a time, with the newest message of each that has one.
+
+        Large values come few at a time: a page has 8 MiB, or is one message.
+        """
+        begin, count = 0, _MOST_ASKED
+        while begin < len(subjects):
+            page = subjects[begin : begin + count]
+            entries, complete = await self._newest(page, deadline)
+            if complete:
+                yield page, entries
+                begin += len(page)
+                count = min(2 * len(page), _MOST_ASKED)
+            else:
+                count = max(1, len(page) // 2)
+
     async def get_many(self, subjects: Sequence[str], deadline: float) -> dict[str, Entry]:
         """The newest message of each subject that has one."""
         found: dict[str, Entry] = {}
-        for begin in range(0, len(subjects), _MOST_ASKED):
-            left = list(subjects[begin : begin + _MOST_ASKED])
-            while left:
-                entries, complete = await self._newest(left, deadline)
-                found.update(entries)
-                if complete:
-                    break
-                left = [subject for subject in left if subject not in found]
+        async for _, entries in self.get_pages(subjects, deadline):
+            found |= entries
         return found
 
     async def log(
@@ -312,7 +324,8 @@ class Stream:
                 continue
             entries = {entry.subject: entry for entry in map(_entry, messages[:-1])}
             entries.pop(self.clock, None)
-            return entries, end.get("Nats-Num-Pending", "0") == "0"
+            complete = end.get("Nats-Num-Pending", "0") == "0" or len(subjects) == 1
+            return entries, complete
 
     async def _batch(self, question: Mapping[str, Any], deadline: float) -> list[Msg]:
         asked = msgspec.json.encode(question)
@@ -334,8 +347,10 @@ class Stream:
                 raise gave_up(last, self.where, write=False) from last
             try:
                 return await attempt(patience)
-            except (NotSent, NoAnswer) as exc:
+            except NotSent as exc:
                 last = exc
+            except NoAnswer as exc:
+                last = last or exc  # that nobody takes it says more
             await asyncio.sleep(_PAUSE)
 
     def _acknowledged(self, answer: Msg) -> int:
