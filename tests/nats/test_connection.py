@@ -77,7 +77,7 @@ def test_strange_urls_are_refused(server: NatsServer, url: str, words: str) -> N
 
 
 def test_server_without_jetstream_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NatsServer, "_jetstream_answers", lambda _: True)
+    monkeypatch.setattr(NatsServer, "answers", lambda _: True)
     with (
         NatsServer({"jetstream": {"enabled": False}}) as server,
         pytest.raises(holdfast.StoreError, match="JetStream"),

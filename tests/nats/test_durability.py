@@ -22,6 +22,7 @@ class Load:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._stopped = False
+        self._news = asyncio.Event()
         self.written: dict[str, int] = {}
         self.unknown: set[str] = set()
         self.counter = 0
@@ -34,6 +35,7 @@ class Load:
             try:
                 await self._store.records.put(key, {"n": step})
                 self.written[key] = step
+                self._news.set()
                 await self._store.cells.set(f"w{number}", step)
                 self.written[f"cell w{number}"] = step
                 await self._add()
@@ -53,7 +55,8 @@ class Load:
         wanted = len(self.written) + count
         async with asyncio.timeout(PATIENCE):
             while len(self.written) < wanted:
-                await asyncio.sleep(0.01)
+                self._news.clear()
+                await self._news.wait()
 
     def stop(self) -> None:
         self._stopped = True
@@ -97,6 +100,10 @@ def test_kill_and_restart_of_the_server_lose_nothing() -> None:
                     await load.more(200)
                     load.stop()
                 await load.check(store)
+                # And the check does see what is missing.
+                await store.records.delete(next(iter(load.written.keys() - load.unknown)))
+                with pytest.raises(AssertionError):
+                    await load.check(store)
 
     asyncio.run(main())
 

@@ -98,6 +98,11 @@ class NatsServer:
         return self._port.number if self._port else 0
 
     @property
+    def route_port(self) -> int:
+        """Where the other nodes of a cluster talk to this one; 0 while it is stopped."""
+        return self._route.number if self._route else 0
+
+    @property
     def address(self) -> str:
         """Host and port."""
         return f"{ADDRESS}:{self.port}"
@@ -154,7 +159,7 @@ class NatsServer:
             self._release_ports()
             self.launch()
         deadline = time.monotonic() + _WAIT_SECS
-        while not self._jetstream_answers():
+        while not self.answers():
             if time.monotonic() > deadline:
                 raise ServerError(f"JetStream does not answer\n{self._running().log_tail()}")
             time.sleep(_MOMENT)
@@ -180,6 +185,26 @@ class NatsServer:
         """End the server without warning (SIGKILL)."""
         self._running()
         self._end(signal.SIGKILL)
+
+    def answers(self) -> bool:
+        """True if JetStream does.
+
+        Asked over a socket of our own: a test's loop may be running on this thread.
+        """
+        login = dict(zip(("user", "pass"), self._login, strict=True)) if self._login else {}
+        hello = json.dumps({"verbose": False, **login})
+        ask = f"CONNECT {hello}\r\nSUB answer 1\r\nPUB $JS.API.INFO answer 0\r\n\r\n"
+        try:
+            with socket.create_connection((ADDRESS, self.port), timeout=1) as connection:
+                connection.sendall(ask.encode())
+                for line in connection.makefile("rb"):
+                    if line.startswith(b'{"type"'):
+                        return b'"error"' not in line
+                    if line.startswith(b"-ERR"):
+                        raise ServerError(f"NATS: {line.decode()}")
+        except OSError:
+            return False
+        return False
 
     def _running(self) -> Postmaster:
         if self._process is None:
@@ -227,33 +252,11 @@ class NatsServer:
         path.chmod(0o644)
         return [self._program, "-c", str(path)]
 
-    @property
-    def route_port(self) -> int:
-        """Where the other nodes of a cluster talk to this one; 0 while it is stopped."""
-        return self._route.number if self._route else 0
-
     def _release_ports(self) -> None:
         for port in (self._port, self._route):
             if port is not None:
                 port.release()
         self._port = self._route = None
-
-    def _jetstream_answers(self) -> bool:
-        """Asked over a socket of our own: a test's loop may be running on this thread."""
-        login = dict(zip(("user", "pass"), self._login, strict=True)) if self._login else {}
-        hello = json.dumps({"verbose": False, **login})
-        ask = f"CONNECT {hello}\r\nSUB answer 1\r\nPUB $JS.API.INFO answer 0\r\n\r\n"
-        try:
-            with socket.create_connection((ADDRESS, self.port), timeout=1) as connection:
-                connection.sendall(ask.encode())
-                for line in connection.makefile("rb"):
-                    if line.startswith(b'{"type"'):
-                        return b'"error"' not in line
-                    if line.startswith(b"-ERR"):
-                        raise ServerError(f"NATS: {line.decode()}")
-        except OSError:
-            return False
-        return False
 
 
 class NatsCluster:
