@@ -24,7 +24,7 @@ from holdfast.backends.nats.errors import (
     api_error,
     gave_up,
 )
-from holdfast.clock import MICROSECONDS, to_datetime, to_us
+from holdfast.clock import to_datetime, to_us
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import InvalidState, NotFound, Unsupported
 
@@ -74,10 +74,10 @@ class Info(NamedTuple):
 
     first_seq: int
     last_seq: int
-    created: int  # Unix seconds
+    created: int  # in microseconds
     replicas: int
     atomic: bool
-    now_us: int  # the server's clock
+    now_us: int  # by the server's clock
     subjects: Mapping[str, int]
     total: int
     limit: int
@@ -128,7 +128,7 @@ class Stream:
         found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline)
         config, state = found["config"], found["state"]
         self.replicas = config["num_replicas"]
-        self.created = _us(found["created"]) // MICROSECONDS
+        self.created = _us(found["created"])
         self.atomic = bool(config.get("allow_atomic"))
         self.seen = max(self.seen, state["last_seq"])
         return Info(
