@@ -20,11 +20,12 @@ from holdfast.backends.postgres.records import PostgresRecords
 from holdfast.backends.postgres.search import PostgresSearch
 from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
+from holdfast.backends.postgres.transport import PostgresTransport
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
-from holdfast.facets import cells, records
+from holdfast.facets import cells, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -75,6 +76,7 @@ class PostgresBackend:
         self.search = PostgresSearch(db, dialect, self.cells.lineages)
         self._sessions = PostgresSessions(db, dialect, retention)
         self.records = self.record_indexes = PostgresRecords(db, dialect)
+        self.transport = PostgresTransport(db, dialect)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -91,6 +93,10 @@ class PostgresBackend:
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See Facets."""
         return self.records, self._db.listen((records.LOG, namespace))
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        return self._db.listen((transport.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -155,6 +161,7 @@ class PostgresOpenTransaction:
         self.cells = PostgresCells(scope, dialect, Retention.of(config.history))
         self.search = PostgresSearch(scope, dialect, self.cells.lineages, inside=True)
         self.records = self.record_indexes = PostgresRecords(scope, dialect, inside=True)
+        self.transport = PostgresTransport(scope, dialect)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
@@ -165,6 +172,11 @@ class PostgresOpenTransaction:
         raise no_watch("transaction")
 
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

@@ -2,6 +2,43 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_names text[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_answer record;
+BEGIN
+    FOR v_answer IN
+        SELECT i.item, g.id, i.xid::xid8 AS feed_xid, i.commit_id, i.number, i.due_us
+        FROM unnest(p_namespaces, p_names, p_xids, p_commits, p_numbers, p_due_us)
+            WITH ORDINALITY AS i (namespace, name, xid, commit_id, number, due_us, item)
+        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.name = i.name
+        ORDER BY g.id, i.xid::xid8, i.commit_id, i.item
+    LOOP
+        IF v_answer.due_us < 0 THEN
+            DELETE FROM "holdfast".deliveries AS d
+            WHERE d.group_id = v_answer.id
+              AND d.feed_xid = v_answer.feed_xid
+              AND d.commit_id = v_answer.commit_id
+              AND d.number = v_answer.number
+              AND d.due_at IS NOT NULL;
+        ELSE
+            UPDATE "holdfast".deliveries AS d
+            SET due_at = v_now + v_answer.due_us
+            WHERE d.group_id = v_answer.id
+              AND d.feed_xid = v_answer.feed_xid
+              AND d.commit_id = v_answer.commit_id
+              AND d.number = v_answer.number
+              AND d.due_at IS NOT NULL;
+        END IF;
+        item := v_answer.item;
+        took_effect := FOUND;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -12,7 +49,7 @@ DECLARE
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM "holdfast".epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
@@ -193,6 +230,31 @@ v_now := "holdfast".now_us();
 END
 $$;
 
+CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO "holdfast".groups (
+        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id
+    )
+    SELECT
+        p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
+        CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
+        CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
+        CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
+        0
+    FROM "holdfast".epochs AS e
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    UPDATE "holdfast".groups AS g
+    SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
+    WHERE g.namespace = p_namespace AND g.name = p_name;
+    RETURN false;
+END
+$$;
+
 CREATE FUNCTION holdfast.create_record_index(p_namespace text, p_prefix text, p_fields text[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -305,6 +367,96 @@ DELETE FROM "holdfast".merges
     SET done = 1
     WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 0;
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_group "holdfast".groups%ROWTYPE;
+    v_now bigint;
+    v_found bigint := 0;
+    v_due record;
+    v_new "holdfast".messages%ROWTYPE;
+    v_closed boolean;
+BEGIN
+    SELECT g.* INTO v_group
+    FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_now := "holdfast".now_us();
+    FOR v_due IN
+        SELECT d.feed_xid, d.commit_id, d.number
+        FROM "holdfast".deliveries AS d
+        WHERE d.group_id = v_group.id AND d.due_at <= v_now
+        ORDER BY d.due_at, d.feed_xid, d.commit_id
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        IF v_due.number >= v_group.max_deliveries THEN
+            UPDATE "holdfast".deliveries AS d
+            SET due_at = NULL, died_at = v_now
+            WHERE d.group_id = v_group.id
+              AND d.feed_xid = v_due.feed_xid
+              AND d.commit_id = v_due.commit_id;
+            CONTINUE;
+        END IF;
+        UPDATE "holdfast".deliveries AS d
+        SET due_at = v_now + v_group.ack_timeout_us, number = d.number + 1, consumer = p_consumer
+        WHERE d.group_id = v_group.id
+          AND d.feed_xid = v_due.feed_xid
+          AND d.commit_id = v_due.commit_id;
+        RETURN QUERY
+        SELECT
+            m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id, m.subject,
+            m.published_at, m.trace_id, m.payload
+        FROM "holdfast".messages AS m
+        WHERE m.namespace = p_namespace
+          AND m.feed_xid = v_due.feed_xid
+          AND m.commit_id = v_due.commit_id;
+        v_found := v_found + 1;
+    END LOOP;
+
+FOR v_new IN SELECT a.* FROM "holdfast".messages_ahead(v_group, p_look) AS a LOOP
+        EXIT WHEN v_found = p_limit;
+        v_group.feed_xid := v_new.feed_xid;
+        v_group.commit_id := v_new.commit_id;
+        CONTINUE WHEN NOT "holdfast".is_for(v_group, v_new.subject, v_new.feed_xid);
+        INSERT INTO "holdfast".deliveries (group_id, feed_xid, commit_id, due_at, number, consumer)
+        VALUES (
+            v_group.id, v_new.feed_xid, v_new.commit_id, v_now + v_group.ack_timeout_us, 1,
+            p_consumer
+        );
+        xid := v_new.feed_xid::text;
+        commit_id := v_new.commit_id;
+        number := 1;
+        message_id := v_new.message_id;
+        subject := v_new.subject;
+        published_at := v_new.published_at;
+        trace_id := v_new.trace_id;
+        payload := v_new.payload;
+        RETURN NEXT;
+        v_found := v_found + 1;
+    END LOOP;
+    IF NOT EXISTS (SELECT 1 FROM "holdfast".messages_ahead(v_group, 1)) THEN
+        -- The epoch may be over: go on in the next one, where nothing is older than the group.
+        UPDATE "holdfast".groups AS g
+        SET epoch = g.epoch + 1, feed_xid = '0', commit_id = 0, born = NULL
+        FROM "holdfast".epochs AS e
+        WHERE g.id = v_group.id AND e.epoch = g.epoch AND e.last_commit IS NOT NULL;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    UPDATE "holdfast".groups AS g
+    SET feed_xid = v_group.feed_xid, commit_id = v_group.commit_id
+    WHERE g.id = v_group.id
+      AND (g.feed_xid, g.commit_id) < (v_group.feed_xid, v_group.commit_id);
 END
 $$;
 
@@ -439,6 +591,26 @@ BEGIN
 END
 $$;
 
+CREATE TABLE holdfast.groups (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    subjects text[] NOT NULL,
+    ack_timeout_us bigint NOT NULL,
+    max_deliveries bigint NOT NULL,
+    born pg_snapshot,
+    epoch bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL
+);
+
+CREATE FUNCTION holdfast.is_for(p_group holdfast.groups, p_subject text, p_xid xid8) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (p_group.born IS NULL OR NOT pg_visible_in_snapshot(p_xid, p_group.born))
+        AND p_subject ~ ANY (p_group.subjects)
+$$;
+
 CREATE TABLE holdfast.cell_versions (
     commit_id bigint NOT NULL,
     namespace text NOT NULL COLLATE pg_catalog."C",
@@ -494,6 +666,38 @@ BEGIN
 END
 $$;
 
+CREATE TABLE holdfast.messages (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    subject text NOT NULL COLLATE pg_catalog."C",
+    message_id text NOT NULL COLLATE pg_catalog."C",
+    published_at bigint NOT NULL,
+    trace_id text,
+    payload text NOT NULL
+);
+
+CREATE FUNCTION holdfast.messages_ahead(p_group holdfast.groups, p_limit bigint) RETURNS SETOF holdfast.messages
+    LANGUAGE sql
+    AS $$
+    SELECT m.*
+    FROM "holdfast".epochs AS e
+    CROSS JOIN LATERAL (
+        SELECT o.*
+        FROM "holdfast".messages AS o
+        WHERE o.namespace = p_group.namespace
+          AND (o.feed_xid, o.commit_id) > (p_group.feed_xid, p_group.commit_id)
+          AND (
+              e.last_commit IS NOT NULL OR o.feed_xid < pg_snapshot_xmin(pg_current_snapshot())
+          )
+          AND o.commit_id >= e.first_commit
+          AND (e.last_commit IS NULL OR o.commit_id <= e.last_commit)
+        ORDER BY o.feed_xid, o.commit_id
+        LIMIT p_limit
+    ) AS m
+    WHERE e.epoch = p_group.epoch
+$$;
+
 CREATE TABLE holdfast.store_state (
     id integer NOT NULL,
     clock_offset_us bigint NOT NULL,
@@ -524,6 +728,47 @@ BEGIN
         p_namespace, v_branch, p_first, p_last, p_slice, p_versions,
         CASE WHEN p_age_us IS NULL THEN -1 ELSE "holdfast".now_us() - p_age_us END
     );
+END
+$$;
+
+CREATE FUNCTION holdfast.publish_messages(p_namespaces text[], p_subjects text[], p_message_ids text[], p_trace_ids text[], p_payloads text[], p_window_us bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint;
+    v_message record;
+    v_count bigint := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(l.key)
+    FROM (
+        SELECT DISTINCT hashtextextended(i.message_id, hashtextextended(i.namespace, 17)) AS key
+        FROM unnest(p_namespaces, p_message_ids) AS i (namespace, message_id)
+        ORDER BY key
+    ) AS l;
+    v_now := "holdfast".now_us();
+    FOR v_message IN
+        SELECT i.*
+        FROM unnest(p_namespaces, p_subjects, p_message_ids, p_trace_ids, p_payloads)
+            WITH ORDINALITY AS i (namespace, subject, message_id, trace_id, payload, item)
+        ORDER BY i.item
+    LOOP
+        CONTINUE WHEN EXISTS (
+            SELECT 1
+            FROM "holdfast".messages AS m
+            WHERE m.namespace = v_message.namespace
+              AND m.message_id = v_message.message_id
+              AND m.published_at > v_now - p_window_us
+        );
+        INSERT INTO "holdfast".messages (
+            namespace, feed_xid, commit_id, subject, message_id, published_at, trace_id, payload
+        )
+        VALUES (
+            v_message.namespace, pg_current_xact_id(), nextval('"holdfast".commit_ids'),
+            v_message.subject, v_message.message_id, v_now, v_message.trace_id, v_message.payload
+        );
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
 END
 $$;
 
@@ -1123,11 +1368,30 @@ CREATE SEQUENCE holdfast.commit_ids
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE holdfast.deliveries (
+    group_id bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    due_at bigint,
+    number bigint NOT NULL,
+    consumer text NOT NULL,
+    died_at bigint
+);
+
 CREATE TABLE holdfast.epochs (
     epoch bigint NOT NULL,
     first_commit bigint NOT NULL,
     last_commit bigint,
     cluster text
+);
+
+ALTER TABLE holdfast.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.groups_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE holdfast.migrations (
@@ -1195,11 +1459,23 @@ ALTER TABLE ONLY holdfast.cell_versions
 ALTER TABLE ONLY holdfast.cells
     ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
 
+ALTER TABLE ONLY holdfast.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (group_id, feed_xid, commit_id);
+
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
 
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_namespace_name_key UNIQUE (namespace, name);
+
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY holdfast.merges
     ADD CONSTRAINT merges_pkey PRIMARY KEY (namespace, low_id, high_id, done);
+
+ALTER TABLE ONLY holdfast.messages
+    ADD CONSTRAINT messages_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
 
 ALTER TABLE ONLY holdfast.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
@@ -1235,7 +1511,11 @@ CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namesp
 
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 
+CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
+
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
+
+CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
 
 CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
 
