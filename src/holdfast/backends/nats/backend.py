@@ -72,6 +72,7 @@ class NatsBackend:
         self.branches = missing()
         self.search = missing()
         self.record_indexes = missing()
+        self.transport = missing()
         db.on_close = self._hints.hub.tell_all  # so that who waits finds the store closed
         db.connection.on_reconnect = self._reconnected
 
@@ -92,7 +93,11 @@ class NatsBackend:
         return log, listener
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See Facets. Never called: the capability is missing, as for the next three."""
+        """See Facets. Never called: the capability is missing, as for the next four."""
+        raise NotImplementedError(namespace)
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
         raise NotImplementedError(namespace)
 
     def session(self, order: Order) -> OpenSession:
