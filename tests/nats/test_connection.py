@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 import holdfast
 from holdfast import StoreConfig
@@ -45,6 +55,56 @@ def test_right_login_is_let_in() -> None:
         holdfast.open(f"nats://us%3Aer:p%40ss%2Fword@{server.address}", config=SHORT) as store,
     ):
         store.ping()
+
+
+def test_tls_is_not_given_up_for_a_server_without_it() -> None:
+    with NatsServer(user="user", password="secret") as server:  # noqa: S106 - of a test server
+        url = server.url().replace("nats://", "tls://")
+        with pytest.raises(holdfast.Unavailable, match="secure connection not available"):
+            holdfast.open(url, config=SHORT)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Where the server can read, which may run as another user."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_server_with_tls_must_show_a_certificate_that_is_trusted(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = own_certificate(open_folder)
+    settings = {"tls": {"cert_file": certificate, "key_file": key}}
+    monkeypatch.setattr(NatsServer, "answers", lambda _: True)  # which does not speak TLS
+    with NatsServer(settings) as server:
+        url = server.fresh_url().replace("nats://", "tls://")
+        with pytest.raises(holdfast.Unavailable, match=r"(?i)certificate"):
+            holdfast.open(url, config=SHORT)
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        with holdfast.open(url) as store:
+            assert store.cells.set("x", 1) == 1
+
+
+def own_certificate(folder: Path) -> tuple[str, str]:
+    """The files of a certificate for 127.0.0.1, which signs itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast test")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(ADDRESS))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "server.crt", folder / "server.key"
+    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    files[1].write_bytes(secret)
+    return str(files[0]), str(files[1])
 
 
 def test_nobody_there_is_unavailable_and_leaves_no_thread(

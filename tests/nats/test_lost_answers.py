@@ -94,6 +94,25 @@ def test_cuts_anywhere_lose_and_double_nothing(
     assert proxy.counts.cuts > CUTS // 2
 
 
+def test_a_write_that_nobody_answers_is_a_timeout_with_an_unknown_outcome(
+    server: NatsServer, proxy: FaultProxy
+) -> None:
+    url = proxy.through(server.fresh_url(call_timeout="0.5"))
+    with holdfast.open(url) as store:
+        store.records.put("a", {"n": 0})
+        for write in (
+            lambda: store.records.set_field("a", "n", 1),
+            lambda: store.cells.set("c", 1),
+        ):
+            proxy.black_hole_at(WRITE)
+            with pytest.raises(holdfast.Timeout) as caught:
+                write()
+            assert caught.value.outcome_unknown
+            proxy.heal()
+            proxy.cut()
+            assert store.records.get_field("a", "n") in {b"0", b"1"}
+
+
 def test_what_others_wrote_over_cannot_be_told(server: NatsServer) -> None:
     """Our write is stored, its answer lost, and somebody writes before we look."""
     url = server.fresh_url()

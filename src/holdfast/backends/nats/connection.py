@@ -17,7 +17,13 @@ from urllib.parse import unquote
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import ConnectionClosedError, Error, MaxPayloadError, OutboundBufferLimitError
+from nats.errors import (
+    ConnectionClosedError,
+    Error,
+    MaxPayloadError,
+    OutboundBufferLimitError,
+    SecureConnWantedError,
+)
 
 from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, refused, too_large
 from holdfast.config import StoreConfig, seconds
@@ -163,7 +169,7 @@ class Connection:
             raise NotSent(str(exc)) from exc
 
     async def _connect(self) -> Client:
-        client = Client()
+        client = _Client()
 
         async def failed(exc: Exception) -> None:
             # After a refusal the server resets the connection, and that is what other tries meet.
@@ -252,6 +258,16 @@ class Connection:
     def _fail_waiting(self, why: str) -> None:
         for waiter in self._waiting.values():
             waiter.fail(NoAnswer(why))
+
+
+class _Client(Client):
+    """nats-py would tell the password to a server without TLS, whatever the URL says."""
+
+    def _connect_command(self) -> bytes:
+        wanted = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        if wanted and not self._server_info.get("tls_required"):
+            raise SecureConnWantedError
+        return super()._connect_command()
 
 
 class _Waiter:
