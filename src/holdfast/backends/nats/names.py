@@ -8,7 +8,6 @@ that goes on where another one ended finds the rest of its window here.
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -46,7 +45,7 @@ class Names:
         if kept is not None and newest:
             info = await self._stream.info(deadline)
             kept = kept if info.last_seq == kept.seen else None
-        return kept or await self._list(place, prefix, after, deadline)
+        return kept or await self._list(place, prefix, after)
 
     def keep(self, place: Place, prefix: str, window: Window, used: int) -> str | None:
         """Remember what is left when `used` names were looked at; the last of these, if any is."""
@@ -61,18 +60,18 @@ class Names:
                 self._windows.popitem(last=False)
         return last
 
-    async def _list(self, place: Place, prefix: str, after: str | None, deadline: float) -> Window:
+    async def _list(self, place: Place, prefix: str, after: str | None) -> Window:
         names: list[str] = []
         whole = True
         seen = 0
-        async for subjects in self._stream.subjects(place.below(prefix), deadline):
+        async for subjects in self._stream.subjects(place.below(prefix)):
             seen = seen or self._stream.seen
-            found = {
+            both = {
                 name
                 for name in map(place.name, subjects)
                 if name.startswith(prefix) and (after is None or name > after)
             }
-            both = found.union(names)
-            names = heapq.nsmallest(_WINDOW, both)
+            both.update(names)
+            names = sorted(both)[:_WINDOW]
             whole = whole and len(both) == len(names)
         return Window(names, 0, whole, seen)

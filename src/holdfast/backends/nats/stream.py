@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
@@ -125,7 +125,7 @@ class Stream:
     async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
         """The stream as its leader knows it, with the subjects that match the filter."""
         asked = {"subjects_filter": subjects, "offset": offset} if subjects else {}
-        found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline)
+        found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects))
         config, state = found["config"], found["state"]
         self.replicas = config["num_replicas"]
         self.created = _us(found["created"])
@@ -143,12 +143,15 @@ class Stream:
             found.get("limit", 0),
         )
 
-    async def subjects(self, matching: str, deadline: float) -> AsyncIterator[list[str]]:
-        """All subjects that match the filter, in pages, some of them twice."""
+    async def subjects(self, matching: str) -> AsyncIterator[Iterable[str]]:
+        """All subjects that match the filter, in pages, some of them twice.
+
+        Each page may take as long as a call: the server tells 100,000 at a time.
+        """
         offset = 0
         while True:
-            info = await self.info(deadline, matching, offset)
-            yield list(info.subjects)
+            info = await self.info(self.deadline(), matching, offset)
+            yield info.subjects
             if offset + info.limit >= info.total:
                 return
             offset += info.limit - _LIST_OVERLAP
@@ -277,7 +280,9 @@ class Stream:
             config["allow_atomic"] = True
         await self._api(f"STREAM.CREATE.{self.name}", config, deadline)
 
-    async def _api(self, name: str, question: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    async def _api(
+        self, name: str, question: Mapping[str, Any], deadline: float, *, long: bool = False
+    ) -> dict[str, Any]:
         async def attempt(patience: float) -> dict[str, Any]:
             answer = await self._connection.ask(
                 f"{_API}{name}", msgspec.json.encode(question), patience=patience
@@ -287,7 +292,7 @@ class Stream:
                 raise api_error(found["error"], self.where)
             return found
 
-        return await self._repeated(attempt, deadline)
+        return await self._repeated(attempt, deadline, long=long)
 
     async def _get_from_leader(self, subject: str, deadline: float) -> Entry | None:
         question = msgspec.json.encode({"last_by_subj": subject})
@@ -337,14 +342,21 @@ class Stream:
 
         return await self._repeated(attempt, deadline)
 
-    async def _repeated(self, attempt: Callable[[float], Awaitable[T]], deadline: float) -> T:
-        """What a question gives, asked again while nobody answers; not for writes."""
+    async def _repeated(
+        self, attempt: Callable[[float], Awaitable[T]], deadline: float, *, long: bool = False
+    ) -> T:
+        """What a question gives, asked again while nobody answers; not for writes.
+
+        A `long` answer may take half of the time that there is.
+        """
         last: Exception | None = None
         while True:
             await self._connection.ready(deadline)
             patience = self.patience(deadline)
             if patience <= 0:
                 raise gave_up(last, self.where, write=False) from last
+            if long:
+                patience = max(patience, (deadline - asyncio.get_running_loop().time()) / 2)
             try:
                 return await attempt(patience)
             except NotSent as exc:
