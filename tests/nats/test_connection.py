@@ -57,6 +57,20 @@ def test_right_login_is_let_in() -> None:
         store.ping()
 
 
+def test_what_the_server_does_not_permit_is_unauthorized() -> None:
+    permissions = {"publish": {"deny": ["t1.records.default.Forbidden.>"]}}
+    user = {"user": "u", "password": "p", "permissions": permissions}
+    with (
+        NatsServer({"authorization": {"users": [user]}}, user="u", password="p") as server,  # noqa: S106 - of a test server
+        holdfast.open(server.fresh_url(), config=SHORT) as store,
+    ):
+        store.records.put("allowed", {"x": 1})
+        with pytest.raises(holdfast.Unauthorized, match="permissions violation") as caught:
+            store.records.put("Forbidden.a", {"x": 1})
+        assert not caught.value.outcome_unknown
+        assert store.records.get_field("allowed", "x") == b"1"
+
+
 def test_tls_is_not_given_up_for_a_server_without_it() -> None:
     with NatsServer(user="user", password="secret") as server:  # noqa: S106 - of a test server
         url = server.url().replace("nats://", "tls://")

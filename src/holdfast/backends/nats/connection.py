@@ -27,7 +27,7 @@ from nats.errors import (
 
 from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, refused, too_large
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.errors import InvalidArgument, StoreError, Unauthorized
 from holdfast.url import without_password
 
 _log = logging.getLogger("holdfast.nats")
@@ -105,12 +105,12 @@ class Connection:
         patience: float,
     ) -> Msg:
         """The answer; raises NotSent or NoAnswer."""
-        (message,) = await self._ask(subject, payload, headers, patience, _Waiter())
+        (message,) = await self._ask(subject, payload, headers, patience, _Waiter(subject))
         return message
 
     async def ask_many(self, subject: str, payload: bytes, *, patience: float) -> list[Msg]:
         """All answers up to the one with a status; `patience` is for each of them."""
-        return await self._ask(subject, payload, None, patience, _Waiter(many=True))
+        return await self._ask(subject, payload, None, patience, _Waiter(subject, many=True))
 
     async def tell(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """Send it; raises NotSent."""
@@ -171,11 +171,6 @@ class Connection:
     async def _connect(self) -> Client:
         client = _Client()
 
-        async def failed(exc: Exception) -> None:
-            # After a refusal the server resets the connection, and that is what other tries meet.
-            self._last_error = self._last_error if refused(self._last_error) else exc
-            _log.debug("%s: %s", self.where, exc)
-
         async def disconnected() -> None:
             if self._client is client:
                 self._up.clear()
@@ -203,7 +198,7 @@ class Connection:
                     reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type] # a float will do
                     ping_interval=_PING_INTERVAL,  # type: ignore[arg-type]
                     pending_size=0,  # what cannot be sent now is ours to keep
-                    error_cb=failed,
+                    error_cb=self._failed,
                     disconnected_cb=disconnected,
                     reconnected_cb=reconnected,
                     closed_cb=closed,
@@ -217,6 +212,13 @@ class Connection:
             raise
         self._up.set()
         return client
+
+    async def _failed(self, exc: Exception) -> None:
+        _log.debug("%s: %s", self.where, exc)
+        # After a refusal the server resets the connection, and that is what other tries meet.
+        self._last_error = self._last_error if refused(self._last_error) else exc
+        if refused(exc):
+            self._refuse(str(exc).lower())
 
     async def _set_up(self, client: Client) -> None:
         # The first connection is soon given up, a lost one never.
@@ -255,6 +257,12 @@ class Connection:
         if waiter is not None:
             waiter.take(message)
 
+    def _refuse(self, words: str) -> None:
+        """Tell who sent what the server did not permit: it answers nothing else to that."""
+        for waiter in self._waiting.values():
+            if f'"{waiter.subject.lower()}"' in words:
+                waiter.fail(Unauthorized(f"{self.where}: {words}"))
+
     def _fail_waiting(self, why: str) -> None:
         for waiter in self._waiting.values():
             waiter.fail(NoAnswer(why))
@@ -273,9 +281,19 @@ class _Client(Client):
 class _Waiter:
     """Who waits for one answer, or for many up to the one with a status."""
 
-    __slots__ = ("_heard", "_loop", "_many", "_messages", "_patience", "_timer", "future")
+    __slots__ = (
+        "_heard",
+        "_loop",
+        "_many",
+        "_messages",
+        "_patience",
+        "_timer",
+        "future",
+        "subject",
+    )
 
-    def __init__(self, *, many: bool = False) -> None:
+    def __init__(self, subject: str, *, many: bool = False) -> None:
+        self.subject = subject
         self._many = many
         self._messages: list[Msg] = []
         self._loop = asyncio.get_running_loop()
