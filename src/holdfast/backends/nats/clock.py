@@ -35,7 +35,8 @@ class NatsClock:
     async def start(self, deadline: float) -> None:
         """Compare the clocks, and hear of moves from now on."""
         await self._connection.hear(self._stream.clock, self._told)
-        await self._read_offset(deadline)
+        while self._stale:
+            await self._read_offset(deadline)
         await self._look(deadline)
 
     @property

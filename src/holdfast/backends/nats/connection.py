@@ -12,8 +12,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any
-from urllib.parse import unquote
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -22,16 +20,16 @@ from nats.errors import (
     Error,
     MaxPayloadError,
     OutboundBufferLimitError,
-    SecureConnWantedError,
 )
 
+from holdfast.backends.nats.client import SafeClient, connect_options
 from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, refused, too_large
+from holdfast.backends.nats.waiter import STATUS, Waiter
 from holdfast.config import StoreConfig, seconds
-from holdfast.errors import InvalidArgument, StoreError, Unauthorized
+from holdfast.errors import StoreError, Unauthorized
 from holdfast.url import without_password
 
 _log = logging.getLogger("holdfast.nats")
-STATUS = "Status"
 _NO_RESPONDERS = "503"
 _RECONNECT_WAIT = 0.1  # seconds between two tries at the same server
 _FIRST_TRIES = 3  # at each server: a refusal may be lost to the reset that follows it
@@ -46,12 +44,12 @@ class Connection:
 
     def __init__(self, address: str, config: StoreConfig) -> None:
         self.where = without_password(address)
-        self._options = _options(address)
+        self._options = connect_options(address)
         self._timeout = seconds(config.connect_timeout)
         self._client: Client | None = None
         self._inbox = ""
         self._numbers = count(1)
-        self._waiting: dict[str, _Waiter] = {}
+        self._waiting: dict[str, Waiter] = {}
         self._heard: dict[str, Hear] = {}
         self._up = asyncio.Event()
         self._closing = False
@@ -76,14 +74,11 @@ class Connection:
         found = self._client.connected_server_version
         return (found.major, found.minor)
 
-    def new_inbox(self) -> str:
-        """A subject that nobody else uses."""
-        return f"{self._inbox}.own{next(self._numbers)}"
-
     async def hear(self, subject: str, callback: Hear) -> None:
         """Call that for each message on the subject, also after a reconnect."""
+        new = subject not in self._heard
         self._heard[subject] = callback
-        if self._client is not None:
+        if new and self._client is not None:
             await self._subscribe(self._client, subject, callback)
 
     async def ready(self, deadline: float) -> None:
@@ -105,12 +100,12 @@ class Connection:
         patience: float,
     ) -> Msg:
         """The answer; raises NotSent or NoAnswer."""
-        (message,) = await self._ask(subject, payload, headers, patience, _Waiter(subject))
+        (message,) = await self._ask(subject, payload, headers, patience, Waiter(subject))
         return message
 
     async def ask_many(self, subject: str, payload: bytes, *, patience: float) -> list[Msg]:
         """All answers up to the one with a status; `patience` is for each of them."""
-        return await self._ask(subject, payload, None, patience, _Waiter(subject, many=True))
+        return await self._ask(subject, payload, None, patience, Waiter(subject, many=True))
 
     async def tell(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """Send it; raises NotSent."""
@@ -131,7 +126,7 @@ class Connection:
         payload: bytes,
         headers: Mapping[str, str] | None,
         patience: float,
-        waiter: _Waiter,
+        waiter: Waiter,
     ) -> list[Msg]:
         token = str(next(self._numbers))
         self._waiting[token] = waiter
@@ -169,7 +164,7 @@ class Connection:
             raise NotSent(str(exc)) from exc
 
     async def _connect(self) -> Client:
-        client = _Client()
+        client = SafeClient()
 
         async def disconnected() -> None:
             if self._client is client:
@@ -266,85 +261,3 @@ class Connection:
     def _fail_waiting(self, why: str) -> None:
         for waiter in self._waiting.values():
             waiter.fail(NoAnswer(why))
-
-
-class _Client(Client):
-    """nats-py would tell the password to a server without TLS, whatever the URL says."""
-
-    def _connect_command(self) -> bytes:
-        wanted = self._current_server is not None and self._current_server.uri.scheme == "tls"
-        if wanted and not self._server_info.get("tls_required"):
-            raise SecureConnWantedError
-        return super()._connect_command()
-
-
-class _Waiter:
-    """Who waits for one answer, or for many up to the one with a status."""
-
-    __slots__ = (
-        "_heard",
-        "_loop",
-        "_many",
-        "_messages",
-        "_patience",
-        "_timer",
-        "future",
-        "subject",
-    )
-
-    def __init__(self, subject: str, *, many: bool = False) -> None:
-        self.subject = subject
-        self._many = many
-        self._messages: list[Msg] = []
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self.future: asyncio.Future[list[Msg]] = self._loop.create_future()
-
-    def start(self, patience: float) -> None:
-        self._patience = patience
-        self._heard = self._loop.time()
-        self._timer = self._loop.call_later(patience, self._late)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self.future.done():
-            self.future.cancel()
-
-    def take(self, message: Msg) -> None:
-        if self.future.done():
-            return
-        self._heard = self._loop.time()
-        self._messages.append(message)
-        if not self._many or STATUS in (message.headers or {}):
-            self.future.set_result(self._messages)
-
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-            self.future.exception()  # who waited may have left
-
-    def _late(self) -> None:
-        left = self._heard + self._patience - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._late)
-        else:
-            self.fail(NoAnswer("no answer in time"))
-
-
-def _options(address: str) -> dict[str, Any]:
-    """The address as nats-py's `connect` takes it; the login is for all servers alike."""
-    scheme, _, rest = address.partition("://")
-    rest, _, query = rest.partition("?")
-    if query:
-        raise InvalidArgument(f"store URL: unknown option {unquote(query.partition('=')[0])!r}")
-    login, _, hosts = rest.rstrip("/").rpartition("@")
-    if not hosts or "/" in hosts:
-        raise InvalidArgument("store URL: wanted nats://host:4222, several with commas between")
-    options: dict[str, Any] = {"servers": [f"{scheme}://{host}" for host in hosts.split(",")]}
-    user, colon, password = login.partition(":")
-    if colon:
-        options |= {"user": unquote(user), "password": unquote(password)}
-    elif user:
-        options["token"] = unquote(user)
-    return options

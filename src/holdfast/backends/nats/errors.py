@@ -33,6 +33,10 @@ class WrongSequence(Exception):
     """Somebody else has written to the subject."""
 
 
+class NoMessage(Exception):
+    """There is none of that subject."""
+
+
 # By JetStream's own numbers for what went wrong.
 _TOO_LARGE = {10054, 10097}
 _FULL = (Database, ": the stream or its server has no room left")
@@ -46,6 +50,7 @@ _ERRORS: dict[int, tuple[type[Exception], str]] = {
     **dict.fromkeys((10039, 10076), _OFF),
     **dict.fromkeys((10005, 10052, 10058, 10065, 10074), _NOT_AS_WANTED),
     **dict.fromkeys((10008, 10009, 10210, 10211), _LATER),
+    10037: (NoMessage, ""),
     10059: (NotFound, ": the store's stream is not there"),
 }
 

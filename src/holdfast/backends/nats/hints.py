@@ -15,10 +15,10 @@ from uuid import uuid4
 
 from nats.aio.msg import Msg
 
-from holdfast.backends.nats.connection import STATUS
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.records import KIND
 from holdfast.backends.nats.stream import Stream
+from holdfast.backends.nats.waiter import STATUS
 from holdfast.errors import StoreError
 from holdfast.facets.records import LOG
 from holdfast.facets.watch import Listener

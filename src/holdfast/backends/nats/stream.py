@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-import msgspec
 from nats.aio.msg import Msg
 
-from holdfast.backends.nats.connection import STATUS, Connection
-from holdfast.backends.nats.errors import (
-    NoAnswer,
-    NotSent,
-    api_error,
-    gave_up,
-)
+from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.errors import NoMessage
+from holdfast.backends.nats.questions import PAUSE, Questions
 from holdfast.clock import to_datetime, to_us
-from holdfast.config import StoreConfig, seconds
+from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState, NotFound, Unsupported
 
-T = TypeVar("T")
 _OLDEST_SERVER = (2, 11)  # with a time to live for each message, and reads in batches
 _ATOMIC_SERVER = (2, 12)
 MOST_ATOMIC = 1000
@@ -36,15 +30,10 @@ MOST_ATOMIC = 1000
 MARKER_SECS = 25 * 3600
 """For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
 
-_API = "$JS.API."
-# How long one try waits for its answer. A leader that died tells nobody.
-_ATTEMPT = 2.0
-_PAUSE = 0.02
 _MOST_ASKED = 256  # subjects in one question: a thousand long ones would not fit into a message
 _PAGE_BYTES = 8 * 1024 * 1024
 _LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
-_FOUND_END = "204"
-_NO_MESSAGE = 10037
+_LEFT = "Nats-Num-Pending"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -72,11 +61,8 @@ class Message(NamedTuple):
 class Info(NamedTuple):
     """The stream as it is now."""
 
-    first_seq: int
     last_seq: int
-    created: int  # in microseconds
-    replicas: int
-    atomic: bool
+    created: int  # in microseconds, as the next
     now_us: int  # by the server's clock
     subjects: Mapping[str, int]
     total: int
@@ -87,21 +73,20 @@ class Stream:
     """Every call takes a deadline by the loop's clock, and raises typed errors after it."""
 
     def __init__(self, connection: Connection, config: StoreConfig) -> None:
-        self._connection = connection
-        self._config = config
         self.root = config.bucket
         self.name = f"{config.bucket}_state"
         self.clock = f"{config.bucket}.clock"
-        self.where = f"NATS stream {self.name!r}"
+        self._config = config
+        self._connection = connection
+        self._questions = Questions(connection, config, self.name)
+        self.where = self._questions.where
+        self.deadline = self._questions.deadline
+        self.patience = self._questions.patience
+        self.ready = connection.ready
         self.replicas = config.replicas
-        self.created = 0
         self.atomic = False
         self.seen = 0
         """The highest sequence number that this store knows of."""
-
-    def deadline(self) -> float:
-        """When a call that begins now must have ended."""
-        return asyncio.get_running_loop().time() + seconds(self._config.call_timeout)
 
     async def prepare(self, *, create: bool) -> None:
         """Find the stream, or make it."""
@@ -112,31 +97,33 @@ class Stream:
                 f"wanted {'.'.join(map(str, _OLDEST_SERVER))} or newer"
             )
         deadline = self.deadline()
-        try:
-            await self.info(deadline)
-        except NotFound:
-            if not create:
-                raise InvalidState(
-                    f"{self.where}: there is none, and migrate=False forbids to make it"
-                ) from None
-            await self._create(deadline)
-            await self.info(deadline)
+        while not self._questions.found:
+            try:
+                await self.info(deadline)
+            except NotFound:
+                if not create:
+                    raise InvalidState(
+                        f"{self.where}: there is none, and migrate=False forbids to make it"
+                    ) from None
+                if self.patience(deadline) <= 0:
+                    raise
+                await self._questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
+            else:
+                self._questions.found = True
 
     async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
         """The stream as its leader knows it, with the subjects that match the filter."""
         asked = {"subjects_filter": subjects, "offset": offset} if subjects else {}
-        found = await self._api(f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects))
+        found = await self._questions.api(
+            f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects)
+        )
         config, state = found["config"], found["state"]
         self.replicas = config["num_replicas"]
-        self.created = _us(found["created"])
         self.atomic = bool(config.get("allow_atomic"))
         self.seen = max(self.seen, state["last_seq"])
         return Info(
-            state["first_seq"],
             state["last_seq"],
-            self.created,
-            self.replicas,
-            self.atomic,
+            _us(found["created"]),
             _us(found["ts"]),
             state.get("subjects") or {},
             found.get("total", 0),
@@ -158,17 +145,16 @@ class Stream:
 
     async def get(self, subject: str, deadline: float) -> Entry | None:
         """The subject's newest message."""
-        if self.replicas > 1:
-            return await self._get_from_leader(subject, deadline)
-        question = msgspec.json.encode({"last_by_subj": subject})
-
-        async def attempt(patience: float) -> Entry | None:
-            answer = await self._connection.ask(
-                f"{_API}DIRECT.GET.{self.name}", question, patience=patience
-            )
-            return None if STATUS in (answer.headers or {}) else _entry(answer)
-
-        return await self._repeated(attempt, deadline)
+        question = {"last_by_subj": subject}
+        if self.replicas == 1:
+            message = await self._questions.direct(question, deadline)
+            return None if message is None else _entry(message)
+        try:
+            found = await self._questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
+        except NoMessage:
+            return None
+        kept = found["message"]
+        return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
 
     async def get_pages(
         self, subjects: Sequence[str], deadline: float
@@ -205,18 +191,15 @@ class Stream:
             "batch": limit,
             "max_bytes": _PAGE_BYTES,
         }
-        messages = await self._batch(question, deadline)
-        end = messages[-1].headers or {}
-        if end.get(STATUS) != _FOUND_END:
-            return [], False
-        return [_entry(message) for message in messages[:-1]], end.get("Nats-Num-Pending") != "0"
+        messages, end = await self._questions.direct_batch(question, deadline)
+        return list(map(_entry, messages)), end.get(_LEFT, "0") != "0"
 
     async def first_since(self, since_us: int, deadline: float) -> int | None:
         """The sequence number of the oldest message from that instant on, by the server's clock."""
         since = to_datetime(since_us).isoformat()
         question = {"start_time": since, "next_by_subj": f"{self.root}.>", "batch": 1}
-        messages = await self._batch(question, deadline)
-        return _entry(messages[0]).seq if len(messages) > 1 else None
+        messages, _ = await self._questions.direct_batch(question, deadline)
+        return _entry(messages[0]).seq if messages else None
 
     async def publish(self, message: Message, patience: float) -> int:
         """The new sequence number; raises WrongSequence, NotSent or NoAnswer as well."""
@@ -244,29 +227,23 @@ class Stream:
         newest = self._acknowledged(answer)
         return list(range(newest - len(messages) + 1, newest + 1))
 
-    def patience(self, deadline: float) -> float:
-        """How long the next try may wait for its answer; 0 or less when time is up."""
-        return min(_ATTEMPT, deadline - asyncio.get_running_loop().time())
-
-    async def ready(self, deadline: float) -> None:
-        """Return while there is a connection."""
-        await self._connection.ready(deadline)
-
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}
-        await self._api(f"CONSUMER.CREATE.{self.name}.{consumer['name']}", question, deadline)
+        await self._questions.api(
+            f"CONSUMER.CREATE.{self.name}.{consumer['name']}", question, deadline
+        )
 
     async def unfollow(self, name: str, deadline: float) -> None:
         """Drop the consumer."""
-        await self._api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+        await self._questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
 
-    async def _create(self, deadline: float) -> None:
-        root = self.root
-        config = {
+    def _wanted(self) -> dict[str, Any]:
+        """The stream as it is made."""
+        config: dict[str, Any] = {
             "name": self.name,
             "description": "Holdfast: the newest value of each record and cell",
-            "subjects": [f"{root}.records.>", f"{root}.cells.>", self.clock],
+            "subjects": [f"{self.root}.records.>", f"{self.root}.cells.>", self.clock],
             "retention": "limits",
             "storage": "file",
             "num_replicas": self._config.replicas,
@@ -278,39 +255,7 @@ class Stream:
         }
         if self._connection.version >= _ATOMIC_SERVER:
             config["allow_atomic"] = True
-        await self._api(f"STREAM.CREATE.{self.name}", config, deadline)
-
-    async def _api(
-        self, name: str, question: Mapping[str, Any], deadline: float, *, long: bool = False
-    ) -> dict[str, Any]:
-        async def attempt(patience: float) -> dict[str, Any]:
-            answer = await self._connection.ask(
-                f"{_API}{name}", msgspec.json.encode(question), patience=patience
-            )
-            found: dict[str, Any] = msgspec.json.decode(answer.data)
-            if "error" in found:
-                raise api_error(found["error"], self.where)
-            return found
-
-        return await self._repeated(attempt, deadline, long=long)
-
-    async def _get_from_leader(self, subject: str, deadline: float) -> Entry | None:
-        question = msgspec.json.encode({"last_by_subj": subject})
-
-        async def attempt(patience: float) -> Entry | None:
-            answer = await self._connection.ask(
-                f"{_API}STREAM.MSG.GET.{self.name}", question, patience=patience
-            )
-            found = msgspec.json.decode(answer.data)
-            if "error" not in found:
-                message = found["message"]
-                data = base64.b64decode(message.get("data", ""))
-                return Entry(message["subject"], message["seq"], data)
-            if found["error"].get("err_code") == _NO_MESSAGE:
-                return None
-            raise api_error(found["error"], self.where)
-
-        return await self._repeated(attempt, deadline)
+        return config
 
     async def _newest(
         self, subjects: Sequence[str], deadline: float
@@ -322,55 +267,18 @@ class Stream:
         question = {"multi_last": asked, "batch": len(asked), "max_bytes": _PAGE_BYTES}
         while True:
             wanted = self.seen if several else 0
-            messages = await self._batch(question, deadline)
-            end = messages[-1].headers or {}
-            if int(end.get("Nats-UpTo-Sequence", 0)) < wanted and self.patience(deadline) > 0:
-                await asyncio.sleep(_PAUSE)  # this replica is behind
-                continue
-            entries = {entry.subject: entry for entry in map(_entry, messages[:-1])}
-            entries.pop(self.clock, None)
-            complete = end.get("Nats-Num-Pending", "0") == "0" or len(subjects) == 1
-            return entries, complete
-
-    async def _batch(self, question: Mapping[str, Any], deadline: float) -> list[Msg]:
-        asked = msgspec.json.encode(question)
-
-        async def attempt(patience: float) -> list[Msg]:
-            return await self._connection.ask_many(
-                f"{_API}DIRECT.GET.{self.name}", asked, patience=patience
-            )
-
-        return await self._repeated(attempt, deadline)
-
-    async def _repeated(
-        self, attempt: Callable[[float], Awaitable[T]], deadline: float, *, long: bool = False
-    ) -> T:
-        """What a question gives, asked again while nobody answers; not for writes.
-
-        A `long` answer may take half of the time that there is.
-        """
-        last: Exception | None = None
-        while True:
-            await self._connection.ready(deadline)
-            patience = self.patience(deadline)
-            if patience <= 0:
-                raise gave_up(last, self.where, write=False) from last
-            if long:
-                patience = max(patience, (deadline - asyncio.get_running_loop().time()) / 2)
-            try:
-                return await attempt(patience)
-            except NotSent as exc:
-                last = exc
-            except NoAnswer as exc:
-                last = last or exc  # that nobody takes it says more
-            await asyncio.sleep(_PAUSE)
+            messages, end = await self._questions.direct_batch(question, deadline)
+            if int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
+                break
+            await asyncio.sleep(PAUSE)  # this replica is behind
+        entries = {entry.subject: entry for entry in map(_entry, messages)}
+        entries.pop(self.clock, None)
+        return entries, end.get(_LEFT, "0") == "0" or len(subjects) == 1
 
     def _acknowledged(self, answer: Msg) -> int:
-        found = msgspec.json.decode(answer.data)
-        if "error" in found:
-            raise api_error(found["error"], self.where)
-        self.seen = max(self.seen, found["seq"])
-        return int(found["seq"])
+        seq = int(self._questions.checked(answer)["seq"])
+        self.seen = max(self.seen, seq)
+        return seq
 
 
 def _headers(message: Message) -> dict[str, str]:
