@@ -59,7 +59,7 @@ class Connection:
 
     async def open(self) -> None:
         """Connect; raises what stands in the way."""
-        self._client = await self._connect()
+        await self._connect()
 
     @property
     def max_payload(self) -> int:
@@ -163,7 +163,7 @@ class Connection:
         except (Error, OSError) as exc:
             raise NotSent(str(exc)) from exc
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> None:
         client = SafeClient()
 
         async def disconnected() -> None:
@@ -198,15 +198,13 @@ class Connection:
                     reconnected_cb=reconnected,
                     closed_cb=closed,
                 )
-                await self._set_up(client)
         except BaseException as exc:
             await client.close()
             if isinstance(exc, Error | OSError):
                 cause = self._last_error or exc
                 raise connect_error(cause, self.where) from cause
             raise
-        self._up.set()
-        return client
+        await self._set_up(client)
 
     async def _failed(self, exc: Exception) -> None:
         _log.debug("%s: %s", self.where, exc)
@@ -219,17 +217,19 @@ class Connection:
         # The first connection is soon given up, a lost one never.
         client.options["max_reconnect_attempts"] = -1
         self._inbox = client.new_inbox()
+        self._client = client  # from here on a loss is heard of
         await self._subscribe(client, f"{self._inbox}.*", self._answered)
         for subject, callback in self._heard.items():
             await self._subscribe(client, subject, callback)
-        await client.flush()
+        if client.is_connected:
+            self._up.set()
 
     async def _revive(self) -> None:
         """Connect anew, until that works."""
         try:
             while True:
                 try:
-                    self._client = await self._connect()
+                    await self._connect()
                 except StoreError as exc:
                     self._last_error = exc.__cause__ or exc
                 else:
