@@ -8,10 +8,13 @@ from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.connection import Connection
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.hints import Hints
+from holdfast.backends.nats.messages import SHAPE as MESSAGES
 from holdfast.backends.nats.names import Names
 from holdfast.backends.nats.records import NatsRecords
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token
+from holdfast.backends.nats.transport import NatsTransport
+from holdfast.backends.nats.wakes import Wakes
 from holdfast.backends.nats.watch import NatsRecordLog
 from holdfast.config import StoreConfig, seconds
 from holdfast.facets.backend import (
@@ -37,9 +40,10 @@ CAPABILITIES = frozenset(
         Capability.CELLS_ATOMIC,
         Capability.RECORDS,
         Capability.RECORDS_WATCH,
+        Capability.TRANSPORT,
     }
 )
-"""Of a store on a server from 2.12 on; on an older one `set_many` is missing."""
+"""Of a store on a server from 2.12 on; on an older one `set_many` and the transport are missing."""
 
 
 async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backend:
@@ -64,6 +68,8 @@ class NatsBackend:
         self._config = config
         self._stream = Stream(db.connection, config)
         self._clock = NatsClock(db.connection, self._stream)
+        self._messages = Stream(db.connection, config, MESSAGES)
+        self._wakes = Wakes(db, self._stream, seconds(config.poll_interval))
         self._hints = Hints(db, self._stream, seconds(config.poll_interval))
         writer, names = Writer(self._stream, self._clock), Names(self._stream)
         self.records = NatsRecords(db, self._stream, self._clock, writer, names)
@@ -72,15 +78,15 @@ class NatsBackend:
         self.branches = missing()
         self.search = missing()
         self.record_indexes = missing()
-        self.transport = missing()
-        db.on_close = self._hints.hub.tell_all  # so that who waits finds the store closed
+        self.transport = NatsTransport(db, self._stream, self._messages, self._clock, self._wakes)
+        db.on_close = self._wake_all  # so that who waits finds the store closed
         db.connection.on_reconnect = self._reconnected
 
     async def open(self) -> None:
         """Connect, and find or make the stream."""
         await self._db.run(self._open())
         if not self._stream.atomic:
-            self.capabilities -= {Capability.CELLS_ATOMIC}
+            self.capabilities -= {Capability.CELLS_ATOMIC, Capability.TRANSPORT}
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -93,12 +99,12 @@ class NatsBackend:
         return log, listener
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See Facets. Never called: the capability is missing, as for the next four."""
+        """See Facets. Never called: the capability is missing, as for sessions and what follows."""
         raise NotImplementedError(namespace)
 
     def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
-        raise NotImplementedError(namespace)
+        return self._wakes.listen(namespace)
 
     def session(self, order: Order) -> OpenSession:
         """See Facets."""
@@ -135,6 +141,7 @@ class NatsBackend:
     async def _open(self) -> None:
         await self._db.connection.open()
         await self._stream.prepare(create=self._config.migrate)
+        await self._messages.prepare(create=self._config.migrate)
         await self._clock.start(self._stream.deadline())
 
     async def _ping(self) -> None:
@@ -149,3 +156,8 @@ class NatsBackend:
     def _reconnected(self) -> None:
         self._clock.doubt()
         self._hints.lost()
+        self._wakes.hub.tell_all()
+
+    def _wake_all(self) -> None:
+        self._hints.hub.tell_all()
+        self._wakes.hub.tell_all()

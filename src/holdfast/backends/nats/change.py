@@ -98,7 +98,9 @@ class Writer:
                     except (WrongSequence, NotSent, NoAnswer) as exc:
                         last = exc
                         if isinstance(exc, NoAnswer):
-                            bases = bases or {one.subject: one.expected for one in messages}
+                            bases = bases or {
+                                one.subject: turns[one.subject].seq for one in messages
+                            }
                         if isinstance(exc, NotSent):
                             await asyncio.sleep(_PAUSE)
                         _forget(turns)

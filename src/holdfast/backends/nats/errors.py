@@ -50,7 +50,7 @@ _ERRORS: dict[int, tuple[type[Exception], str]] = {
     **dict.fromkeys((10039, 10076), _OFF),
     **dict.fromkeys((10005, 10052, 10058, 10065, 10074), _NOT_AS_WANTED),
     **dict.fromkeys((10008, 10009, 10210, 10211), _LATER),
-    10037: (NoMessage, ""),
+    **dict.fromkeys((10037, 10057), (NoMessage, "")),
     10059: (NotFound, ": the store's stream is not there"),
 }
 

@@ -163,9 +163,9 @@ class NatsRecords:
         deadline = self._stream.deadline()
         everything = f"{self._stream.root}.{KIND}.>"
         gone = after = 0
-        more = True
-        while more and gone < limit:
-            entries, more = await self._stream.log(everything, after, _READ_AT_ONCE, deadline)
+        left = 1
+        while left and gone < limit:
+            entries, left = await self._stream.log(everything, after, _READ_AT_ONCE, deadline)
             now_us = await self._clock.now_us(deadline)
             for entry in entries:
                 after = entry.seq

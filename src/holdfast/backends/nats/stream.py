@@ -46,16 +46,35 @@ class Entry(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What to write: only if the subject's newest message is still `expected` (0: none).
+    """What to write: only if the subject's newest message is still `expected`.
+
+    0: if there is none; None: whatever is there.
 
     After `ttl_secs` the server removes it, and leaves a marker unless it is one itself.
     """
 
     subject: str
     data: bytes
-    expected: int
+    expected: int | None
     ttl_secs: int | None = None
     marker: bool = False
+
+
+class Shape(NamedTuple):
+    """What a stream of the store is for."""
+
+    name: str
+    description: str
+    kinds: tuple[str, ...]  # what the subjects in it begin with
+    settings: Mapping[str, Any]
+
+
+STATE = Shape(
+    "state",
+    "Holdfast: the newest value of each record, cell and group",
+    ("records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
+    {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
+)
 
 
 class Info(NamedTuple):
@@ -72,16 +91,17 @@ class Info(NamedTuple):
 class Stream:
     """Every call takes a deadline by the loop's clock, and raises typed errors after it."""
 
-    def __init__(self, connection: Connection, config: StoreConfig) -> None:
+    def __init__(self, connection: Connection, config: StoreConfig, shape: Shape = STATE) -> None:
         self.root = config.bucket
-        self.name = f"{config.bucket}_state"
+        self.name = f"{config.bucket}_{shape.name}"
+        self._shape = shape
         self.clock = f"{config.bucket}.clock"
         self._config = config
         self._connection = connection
-        self._questions = Questions(connection, config, self.name)
-        self.where = self._questions.where
-        self.deadline = self._questions.deadline
-        self.patience = self._questions.patience
+        self.questions = Questions(connection, config, self.name)
+        self.where = self.questions.where
+        self.deadline = self.questions.deadline
+        self.patience = self.questions.patience
         self.ready = connection.ready
         self.replicas = config.replicas
         self.atomic = False
@@ -97,7 +117,7 @@ class Stream:
                 f"wanted {'.'.join(map(str, _OLDEST_SERVER))} or newer"
             )
         deadline = self.deadline()
-        while not self._questions.found:
+        while not self.questions.found:
             try:
                 await self.info(deadline)
             except NotFound:
@@ -107,14 +127,14 @@ class Stream:
                     ) from None
                 if self.patience(deadline) <= 0:
                     raise
-                await self._questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
+                await self.questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
             else:
-                self._questions.found = True
+                self.questions.found = True
 
     async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
         """The stream as its leader knows it, with the subjects that match the filter."""
         asked = {"subjects_filter": subjects, "offset": offset} if subjects else {}
-        found = await self._questions.api(
+        found = await self.questions.api(
             f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects)
         )
         config, state = found["config"], found["state"]
@@ -147,14 +167,13 @@ class Stream:
         """The subject's newest message."""
         question = {"last_by_subj": subject}
         if self.replicas == 1:
-            message = await self._questions.direct(question, deadline)
-            return None if message is None else _entry(message)
+            message = await self.questions.direct(question, deadline)
+            return None if message is None else entry_of(message)
         try:
-            found = await self._questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
+            found = await self.questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
         except NoMessage:
             return None
-        kept = found["message"]
-        return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
+        return kept_entry(found["message"])
 
     async def get_pages(
         self, subjects: Sequence[str], deadline: float
@@ -183,23 +202,23 @@ class Stream:
 
     async def log(
         self, matching: str, after: int, limit: int, deadline: float
-    ) -> tuple[list[Entry], bool]:
-        """The next messages above the sequence number, and whether there are more."""
+    ) -> tuple[list[Entry], int]:
+        """The next messages above the sequence number, and how many more there are."""
         question = {
             "seq": after + 1,
             "next_by_subj": matching,
             "batch": limit,
             "max_bytes": _PAGE_BYTES,
         }
-        messages, end = await self._questions.direct_batch(question, deadline)
-        return list(map(_entry, messages)), end.get(_LEFT, "0") != "0"
+        messages, end = await self.questions.direct_batch(question, deadline)
+        return list(map(entry_of, messages)), int(end.get(_LEFT, 0))
 
     async def first_since(self, since_us: int, deadline: float) -> int | None:
         """The sequence number of the oldest message from that instant on, by the server's clock."""
         since = to_datetime(since_us).isoformat()
         question = {"start_time": since, "next_by_subj": f"{self.root}.>", "batch": 1}
-        messages, _ = await self._questions.direct_batch(question, deadline)
-        return _entry(messages[0]).seq if messages else None
+        messages, _ = await self.questions.direct_batch(question, deadline)
+        return entry_of(messages[0]).seq if messages else None
 
     async def publish(self, message: Message, patience: float) -> int:
         """The new sequence number; raises WrongSequence, NotSent or NoAnswer as well."""
@@ -230,28 +249,27 @@ class Stream:
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}
-        await self._questions.api(
+        await self.questions.api(
             f"CONSUMER.CREATE.{self.name}.{consumer['name']}", question, deadline
         )
 
     async def unfollow(self, name: str, deadline: float) -> None:
         """Drop the consumer."""
-        await self._questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+        await self.questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
 
     def _wanted(self) -> dict[str, Any]:
         """The stream as it is made."""
         config: dict[str, Any] = {
             "name": self.name,
-            "description": "Holdfast: the newest value of each record and cell",
-            "subjects": [f"{self.root}.records.>", f"{self.root}.cells.>", self.clock],
+            "description": self._shape.description,
+            "subjects": [f"{self.root}.{kind}" for kind in self._shape.kinds],
             "retention": "limits",
             "storage": "file",
             "num_replicas": self._config.replicas,
-            "max_msgs_per_subject": 1,
             "discard": "new",  # a full stream refuses, it does not forget
             "allow_direct": True,
             "allow_msg_ttl": True,
-            "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000,
+            **self._shape.settings,
         }
         if self._connection.version >= _ATOMIC_SERVER:
             config["allow_atomic"] = True
@@ -267,22 +285,22 @@ class Stream:
         question = {"multi_last": asked, "batch": len(asked), "max_bytes": _PAGE_BYTES}
         while True:
             wanted = self.seen if several else 0
-            messages, end = await self._questions.direct_batch(question, deadline)
+            messages, end = await self.questions.direct_batch(question, deadline)
             if int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
                 break
             await asyncio.sleep(PAUSE)  # this replica is behind
-        entries = {entry.subject: entry for entry in map(_entry, messages)}
+        entries = {entry.subject: entry for entry in map(entry_of, messages)}
         entries.pop(self.clock, None)
         return entries, end.get(_LEFT, "0") == "0" or len(subjects) == 1
 
     def _acknowledged(self, answer: Msg) -> int:
-        seq = int(self._questions.checked(answer)["seq"])
+        seq = int(self.questions.checked(answer)["seq"])
         self.seen = max(self.seen, seq)
         return seq
 
 
 def _headers(message: Message) -> dict[str, str]:
-    headers = {_EXPECTED: str(message.expected)}
+    headers = {} if message.expected is None else {_EXPECTED: str(message.expected)}
     if message.ttl_secs is not None:
         headers["Nats-TTL"] = str(message.ttl_secs)
     if message.marker:
@@ -290,9 +308,15 @@ def _headers(message: Message) -> dict[str, str]:
     return headers
 
 
-def _entry(message: Msg) -> Entry:
+def entry_of(message: Msg) -> Entry:
+    """A message as a direct read gives it."""
     headers = message.headers or {}
     return Entry(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data)
+
+
+def kept_entry(kept: Mapping[str, Any]) -> Entry:
+    """A message as the leader tells it."""
+    return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
 
 
 def _us(text: str) -> int:

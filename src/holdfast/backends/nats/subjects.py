@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
+from functools import reduce
 from urllib.parse import quote, unquote
 
 _SAFE = "/=@+"
 _EMPTY = "%"
+_WILDCARDS = {"*", ">"}
 _LONGEST_NAMESPACE = 256
 _plain = re.compile(r"[A-Za-z0-9_~/=@+-]+(?:\.[A-Za-z0-9_~/=@+-]+)*").fullmatch
 
@@ -71,3 +74,28 @@ class Place:
         """A filter that all names with the prefix match, and some others."""
         whole, dot, _ = prefix.rpartition(".")
         return f"{self.root}{to_tokens(whole)}.>" if dot else f"{self.root}>"
+
+    def matching(self, pattern: str) -> str:
+        """A filter for the names that match the pattern: its wildcards are those of NATS."""
+        words = pattern.split(".")
+        return self.root + ".".join(w if w in _WILDCARDS else to_tokens(w) for w in words)
+
+
+def cover(patterns: Iterable[str]) -> str:
+    """The narrowest single pattern that matches whatever one of these does.
+
+    `tasks.mail.queue` and `tasks.print.queue`: `tasks.*.queue`; `a.b` and `a.b.c`: `a.>`.
+    """
+    return reduce(_cover, patterns)
+
+
+def _cover(one: str, other: str) -> str:
+    words, others = one.split("."), other.split(".")
+    both: list[str] = []
+    for word, its in zip(words, others, strict=False):
+        if ">" in {word, its}:
+            return ".".join([*both, ">"])
+        both.append(word if word == its else "*")
+    if len(words) != len(others):
+        both[-1] = ">"
+    return ".".join(both)

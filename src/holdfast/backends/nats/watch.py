@@ -76,7 +76,7 @@ class NatsRecordLog:
         self._looked = time.monotonic()
         heard = self._hints.heard
         place = self._records.place(namespace)
-        entries, more = await self._stream.log(place.below(prefix), after.seq, limit, deadline)
+        entries, left = await self._stream.log(place.below(prefix), after.seq, limit, deadline)
         now_us = await self._clock.now_us(deadline)
         changes = [
             ChangedRecord(
@@ -87,12 +87,12 @@ class NatsRecordLog:
         ]
         seq = entries[-1].seq if entries else after.seq
         behind = False
-        if not more and seq < heard:
+        if not left and seq < heard:
             if self._stream.replicas == 1:
                 seq = heard  # it was stored before this page was read
             else:
                 behind = self._hints.recent  # or else it was not for this watch
-        return Page(changes, after._replace(seq=seq), more=more, held_back=behind)
+        return Page(changes, after._replace(seq=seq), more=left > 0, held_back=behind)
 
     async def _check(self, after: Position, deadline: float) -> None:
         """Raise when changes above the position may be gone."""

@@ -1,0 +1,140 @@
+"""Groups: one entry each in the store's state, written if nobody wrote since.
+
+    holdfast.groups.<namespace>.<name>      [id, namespace, subjects, …, position, op]
+    holdfast.returned.<namespace>.<name>    replaced whenever a delivery is due at another time
+
+Everything up to `position` was delivered: the messages that are not done have entries of their
+own (deliveries.py), made together with the new position. The id is another one when a group
+is made again, so nothing that an earlier one left is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.subjects import Place
+from holdfast.backends.nats.swap import swap
+from holdfast.facets.transport import Group, GroupOrder
+
+_KIND = "groups"
+_RETURNED = "returned"
+_GONE_SECS = 60  # for how long one that was deleted is known as such
+
+
+class GroupBody(msgspec.Struct, array_like=True, frozen=True):
+    """A group's entry; `id` is empty when it was deleted."""
+
+    id: str
+    namespace: str
+    subjects: tuple[str, ...]
+    ack_timeout_us: int
+    max_deliveries: int
+    position: int
+    op_id: bytes
+
+
+class Held(NamedTuple):
+    """A group as it was read."""
+
+    group: Group
+    body: GroupBody
+    seq: int
+    returned: int  # another number whenever deliveries are due at another time
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(GroupBody).decode
+
+
+class Groups:
+    """See above."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    async def get(self, group: Group, deadline: float) -> Held | None:
+        """The group, if there is one."""
+        found, returned = await asyncio.gather(
+            self._stream.get(self._subject(group), deadline),
+            self._stream.get(self.returned(group).subject, deadline),
+        )
+        body = _body(found)
+        if found is None or body is None:
+            return None
+        return Held(group, body, found.seq, returned.seq if returned else 0)
+
+    async def create(self, order: GroupOrder, end: int, deadline: float) -> bool:
+        """True if it is new, and begins at `end`."""
+        subject = self._subject(order.group)
+        settings = (order.subjects, order.ack_timeout_us, order.max_deliveries)
+        while True:
+            found = await self._stream.get(subject, deadline)
+            old = _body(found)
+            if old is not None and settings == (
+                old.subjects,
+                old.ack_timeout_us,
+                old.max_deliveries,
+            ):
+                return False
+            group_id, position = (old.id, old.position) if old else (uuid4().hex, end)
+            body = GroupBody(group_id, order.group.namespace, *settings, position, uuid4().bytes)
+            message = Message(subject, _encode(body), found.seq if found else 0)
+            if await swap(self._stream, [message], deadline) is not None:
+                return old is None
+
+    async def delete(self, group: Group, deadline: float) -> str | None:
+        """The id of the group that was there."""
+        subject = self._subject(group)
+        while True:
+            found = await self._stream.get(subject, deadline)
+            old = _body(found)
+            if found is None or old is None:
+                return None
+            gone = _encode(GroupBody("", "", (), 0, 0, 0, uuid4().bytes))
+            message = Message(subject, gone, found.seq, _GONE_SECS, marker=True)
+            if await swap(self._stream, [message], deadline) is not None:
+                return old.id
+
+    async def names(self, namespace: str, deadline: float) -> list[str]:
+        """The names, in byte order."""
+        place = Place(self._stream.root, _KIND, namespace)
+        return sorted(
+            place.name(subject) for subject in await self._all(f"{place.root}>", deadline)
+        )
+
+    async def bodies(self, deadline: float) -> list[GroupBody]:
+        """All groups of all namespaces."""
+        return list((await self._all(f"{self._stream.root}.{_KIND}.>", deadline)).values())
+
+    def moved(self, held: Held, position: int, op_id: bytes) -> Message:
+        """What puts the group's position there."""
+        body = msgspec.structs.replace(held.body, position=position, op_id=op_id)
+        return Message(self._subject(held.group), _encode(body), held.seq)
+
+    def returned(self, group: Group) -> Message:
+        """What makes every consumer look for deliveries that are due."""
+        subject = Place(self._stream.root, _RETURNED, group.namespace).subject(group.name)
+        return Message(subject, b"", None)
+
+    def _subject(self, group: Group) -> str:
+        return Place(self._stream.root, _KIND, group.namespace).subject(group.name)
+
+    async def _all(self, matching: str, deadline: float) -> dict[str, GroupBody]:
+        subjects: set[str] = set()
+        async for page in self._stream.subjects(matching):
+            subjects.update(page)
+        found = await self._stream.get_many(sorted(subjects), deadline)
+        bodies = {subject: _body(entry) for subject, entry in found.items()}
+        return {subject: body for subject, body in bodies.items() if body is not None}
+
+
+def _body(found: Entry | None) -> GroupBody | None:
+    if found is None or not found.data:
+        return None
+    body = _decode(found.data)
+    return body if body.id else None

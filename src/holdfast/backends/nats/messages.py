@@ -1,0 +1,248 @@
+"""The log of messages: a stream of its own, whose sequence numbers are their places.
+
+    holdfast.messages.<namespace>.<subject>      [message id, published_at, trace id, payload]
+    holdfast.published.<namespace>.<message id>  published_at, for two minutes
+
+Both are stored in one step, the second under the condition that it is the first of its kind, or
+on top of one that is too old to count: so the same id again, also after a lost answer, is the
+same message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.errors import NoAnswer, NoMessage, NotSent, WrongSequence, gave_up
+from holdfast.backends.nats.stream import (
+    MOST_ATOMIC,
+    Entry,
+    Message,
+    Shape,
+    Stream,
+    entry_of,
+    kept_entry,
+)
+from holdfast.backends.nats.subjects import Place, cover
+from holdfast.clock import MICROSECONDS
+from holdfast.errors import InvalidArgument, StoreError
+from holdfast.facets.transport import DEDUPE_US, Publish, StoredMessage, pattern_regex
+
+SHAPE = Shape("messages", "Holdfast: messages of the transport", ("messages.>", "published.>"), {})
+KIND = "messages"
+_IDS = "published"
+_REMEMBER_SECS = DEDUPE_US // MICROSECONDS + 2  # the server's clock decides when it goes
+_LOOK_AT = 50  # messages at least, when some of them may not be for the group
+_COUNT_AT_ONCE = 500
+_PAUSE = 0.002
+
+
+class Body(msgspec.Struct, array_like=True, frozen=True):
+    """A message in the stream."""
+
+    message_id: str
+    published_at: int
+    trace_id: str | None
+    payload: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(Body).decode
+
+
+class Placed(NamedTuple):
+    """A message and its sequence number."""
+
+    seq: int
+    message: StoredMessage
+
+
+class Look(NamedTuple):
+    """Messages for a group, and up to where nothing else is."""
+
+    messages: list[Placed]
+    upto: int
+
+
+class Wanted:
+    """What a group asks for."""
+
+    def __init__(self, root: str, namespace: str, patterns: Sequence[str]) -> None:
+        self.place = Place(root, KIND, namespace)
+        self.filter = self.place.matching(cover(patterns))
+        self.exact = len(patterns) == 1  # then the filter finds nothing else
+        self._regexes = [re.compile(pattern_regex(pattern)) for pattern in patterns]
+
+    def matches(self, subject: str) -> bool:
+        """True for the subject, as it is in the stream, of a message that is wanted."""
+        if not subject.startswith(self.place.root):
+            return False
+        name = self.place.name(subject)
+        return any(regex.match(name) for regex in self._regexes)
+
+    def placed(self, entries: Iterable[Entry]) -> list[Placed]:
+        """Those that are wanted."""
+        return [
+            Placed(entry.seq, self.message(entry))
+            for entry in entries
+            if self.exact or self.matches(entry.subject)
+        ]
+
+    def message(self, entry: Entry) -> StoredMessage:
+        """The message, wanted or not."""
+        message_id, *rest = msgspec.structs.astuple(decode_body(entry.data))
+        return StoredMessage(message_id, self.place.name(entry.subject), *rest)
+
+
+class Messages:
+    """See above."""
+
+    def __init__(self, stream: Stream, clock: NatsClock) -> None:
+        self.stream = stream
+        self._clock = clock
+
+    async def publish(self, messages: Sequence[Publish], deadline: float) -> None:
+        """Add those whose id is not known, together."""
+        left = {
+            Place(self.stream.root, _IDS, one.namespace).subject(one.message_id): one
+            for one in reversed(messages)  # of the same id twice the first one counts
+        }
+        if 2 * len(left) > MOST_ATOMIC:
+            raise InvalidArgument(
+                f"publish: {len(left)} messages, at most {MOST_ATOMIC // 2} fit into one step"
+            )
+        expected = dict.fromkeys(left, 0)
+        last: Exception | None = None
+        lost = False
+        try:
+            while left:
+                now_us = await self._clock.now_us(deadline)
+                batch = self._batch(left, expected, now_us)
+                await self.stream.ready(deadline)
+                patience = self.stream.patience(deadline)
+                if patience <= 0:
+                    raise gave_up(last, self.stream.where, write=True) from last
+                try:
+                    await self.stream.publish_all(batch, patience)
+                except NotSent as exc:
+                    last = exc
+                    await asyncio.sleep(_PAUSE)
+                except (WrongSequence, NoAnswer) as exc:
+                    last = exc
+                    lost |= isinstance(exc, NoAnswer)
+                    left, expected = await self._unknown(left, now_us, deadline)
+                else:
+                    return
+        except StoreError as exc:
+            exc.outcome_unknown |= lost
+            raise
+
+    async def end(self, deadline: float) -> int:
+        """The place of the last message that is stored."""
+        return (await self.stream.info(deadline)).last_seq
+
+    async def next(self, wanted: Wanted, after: int, limit: int, deadline: float) -> Look:
+        """Up to `limit` wanted messages above the place."""
+        count = limit if wanted.exact else max(limit, _LOOK_AT)
+        entries, _ = await self.stream.log(wanted.filter, after, count, deadline)
+        if not entries and self.stream.replicas > 1:
+            entries = await self._from_leader(wanted.filter, after, deadline)
+        found = wanted.placed(entries)[:limit]
+        if len(found) == limit:
+            return Look(found, found[-1].seq)
+        return Look(found, entries[-1].seq if entries else after)
+
+    async def at(self, wanted: Wanted, seqs: Sequence[int], deadline: float) -> dict[int, Placed]:
+        """The messages at these places, without those that are gone."""
+        entries = await asyncio.gather(*(self._at(seq, deadline) for seq in seqs))
+        there = [entry for entry in entries if entry is not None]
+        # A group may ask for something else by now: what it has was wanted once.
+        return {entry.seq: Placed(entry.seq, wanted.message(entry)) for entry in there}
+
+    async def waiting(self, wanted: Wanted, after: int, deadline: float) -> tuple[int, int | None]:
+        """How many wanted messages are above the place, and when the first was published."""
+        count, oldest = 0, None
+        left = 1
+        while left:
+            at_once = 1 if wanted.exact else _COUNT_AT_ONCE
+            entries, left = await self.stream.log(wanted.filter, after, at_once, deadline)
+            found = wanted.placed(entries)
+            if found and oldest is None:
+                oldest = found[0].message.published_at
+            count += len(found)
+            if wanted.exact or not entries:
+                return count + left, oldest
+            after = entries[-1].seq
+        return count, oldest
+
+    async def page(self, after: int, limit: int, deadline: float) -> tuple[list[Entry], int]:
+        """The next messages of all namespaces, and how many more there are."""
+        return await self.stream.log(f"{self.stream.root}.{KIND}.>", after, limit, deadline)
+
+    async def remove(self, seq: int, deadline: float) -> bool:
+        """True if the message was there."""
+        question = {"seq": seq, "no_erase": True}
+        try:
+            await self.stream.questions.api(
+                f"STREAM.MSG.DELETE.{self.stream.name}", question, deadline
+            )
+        except NoMessage:
+            return False
+        return True
+
+    def _batch(
+        self, messages: dict[str, Publish], expected: dict[str, int], now_us: int
+    ) -> list[Message]:
+        # The messages first: one that is too large is found out before anything was sent.
+        texts = [
+            Message(
+                Place(self.stream.root, KIND, one.namespace).subject(one.subject),
+                _encode(Body(one.message_id, now_us, one.trace_id, one.payload)),
+                None,
+            )
+            for one in reversed(messages.values())
+        ]
+        ids = [
+            Message(subject, b"%d" % now_us, expected[subject], _REMEMBER_SECS)
+            for subject in messages
+        ]
+        return [*texts, *ids]
+
+    async def _unknown(
+        self, messages: dict[str, Publish], now_us: int, deadline: float
+    ) -> tuple[dict[str, Publish], dict[str, int]]:
+        """Those whose id was not published lately, and what their ids' entries are."""
+        found = await asyncio.gather(*(self.stream.get(subject, deadline) for subject in messages))
+        entries = dict(zip(messages, found, strict=True))
+        unknown = {
+            subject: one
+            for subject, one in messages.items()
+            if (entry := entries[subject]) is None or int(entry.data) <= now_us - DEDUPE_US
+        }
+        return unknown, {s: entry.seq if (entry := entries[s]) else 0 for s in unknown}
+
+    async def _at(self, seq: int, deadline: float) -> Entry | None:
+        if self.stream.replicas == 1:
+            message = await self.stream.questions.direct({"seq": seq}, deadline)
+            return None if message is None else entry_of(message)
+        return await self._leaders({"seq": seq}, deadline)
+
+    async def _from_leader(self, matching: str, after: int, deadline: float) -> list[Entry]:
+        """The next message, if there is one: a replica may be behind."""
+        question = {"seq": after + 1, "next_by_subj": matching}
+        entry = await self._leaders(question, deadline)
+        return [] if entry is None else [entry]
+
+    async def _leaders(self, question: Mapping[str, object], deadline: float) -> Entry | None:
+        try:
+            found = await self.stream.questions.api(
+                f"STREAM.MSG.GET.{self.stream.name}", question, deadline
+            )
+        except NoMessage:
+            return None
+        return kept_entry(found["message"])

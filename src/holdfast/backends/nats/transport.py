@@ -1,0 +1,247 @@
+"""The transport on NATS: a log of messages, and for each group what is not done yet.
+
+JetStream's own consumers go by the server's clock, and their answers by no number. So groups and
+deliveries are entries of the store's state (groups.py, deliveries.py), handed out by fetching.py;
+the messages are a stream of their own (messages.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.deliveries import Deliveries, OpenBody
+from holdfast.backends.nats.fetching import Fetching, Place
+from holdfast.backends.nats.groups import Groups, Held
+from holdfast.backends.nats.messages import Messages, Wanted, decode_body
+from holdfast.backends.nats.stream import Entry, Stream
+from holdfast.backends.nats.swap import swap
+from holdfast.backends.nats.wakes import Wakes
+from holdfast.codec import INT64_MAX
+from holdfast.errors import InvalidArgument
+from holdfast.facets.transport import (
+    ACK,
+    Answer,
+    DeadMessage,
+    Fetched,
+    Group,
+    GroupOrder,
+    Publish,
+    no_group,
+)
+
+_LOOK_AT = 256  # messages at a time, when old ones are removed
+
+
+class NatsTransport:
+    """See TransportBackend."""
+
+    def __init__(
+        self, db: NatsDb, stream: Stream, messages: Stream, clock: NatsClock, wakes: Wakes
+    ) -> None:
+        self._db = db
+        self._stream = stream
+        self._clock = clock
+        self._wakes = wakes
+        self._messages = Messages(messages, clock)
+        self._groups = Groups(stream)
+        self._deliveries = Deliveries(stream)
+        self._fetching = Fetching(stream, clock, self._groups, self._deliveries, self._messages)
+
+    async def publish(self, messages: Sequence[Publish], size: int) -> None:
+        """See TransportBackend."""
+        del size
+        await self._db.run(self._publish(messages))
+
+    async def create_group(self, order: GroupOrder) -> bool:
+        """See TransportBackend."""
+        return await self._db.run(self._create_group(order))
+
+    async def delete_group(self, group: Group) -> bool:
+        """See TransportBackend."""
+        return await self._db.run(self._delete_group(group))
+
+    async def list_groups(self, namespace: str) -> list[str]:
+        """See TransportBackend."""
+        return await self._db.run(self._list_groups(namespace))
+
+    async def fetch(self, group: Group, consumer: str, limit: int) -> Fetched:
+        """See TransportBackend."""
+        return await self._db.run(self._fetch(group, consumer, limit))
+
+    async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
+        """See TransportBackend."""
+        return await self._db.run(self._answer_all(answers))
+
+    async def status(self, group: Group) -> tuple[int, int, int, int | None]:
+        """See TransportBackend."""
+        return await self._db.run(self._status(group))
+
+    async def dead(self, group: Group, *, after: str | None, limit: int) -> list[DeadMessage]:
+        """See TransportBackend."""
+        above = 0 if after is None else _place(after)
+        return await self._db.run(self._dead(group, above, limit))
+
+    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+        """See TransportBackend."""
+        return await self._db.run(self._bury(group, _place(place), revive=revive))
+
+    async def purge(self, older_than_us: int, limit: int) -> int:
+        """See TransportBackend."""
+        return await self._db.run(self._purge(older_than_us, limit))
+
+    async def _publish(self, messages: Sequence[Publish]) -> None:
+        await self._messages.publish(messages, self._stream.deadline())
+        for namespace in {message.namespace for message in messages}:
+            await self._wakes.tell(namespace)
+
+    async def _create_group(self, order: GroupOrder) -> bool:
+        deadline = self._stream.deadline()
+        end = 0 if order.from_start else await self._messages.end(deadline)
+        return await self._groups.create(order, end, deadline)
+
+    async def _delete_group(self, group: Group) -> bool:
+        deadline = self._stream.deadline()
+        group_id = await self._groups.delete(group, deadline)
+        if group_id is not None:
+            await self._deliveries.drop(group_id, deadline)
+        return group_id is not None
+
+    async def _list_groups(self, namespace: str) -> list[str]:
+        return await self._groups.names(namespace, self._stream.deadline())
+
+    async def _fetch(self, group: Group, consumer: str, limit: int) -> Fetched:
+        return await self._fetching.fetch(group, consumer, limit, self._stream.deadline())
+
+    async def _answer_all(self, answers: Sequence[Answer]) -> list[bool]:
+        deadline = self._stream.deadline()
+        done = await asyncio.gather(*(self._answer(answer, deadline) for answer in answers))
+        for namespace in {answer.group.namespace for answer in answers if answer.again}:
+            await self._wakes.tell(namespace)
+        return done
+
+    async def _answer(self, answer: Answer, deadline: float) -> bool:
+        group_id, place, revision = Place.read(answer.place)
+        if answer.due_us == ACK:
+            done = self._deliveries.done(group_id, place, revision)
+            if await swap(self._stream, [done], deadline) is not None:
+                return True
+        # It was given back, kept for longer, or delivered again.
+        while True:
+            found = await self._deliveries.get_open(group_id, place, deadline)
+            if found is None or found.body.number != answer.number:
+                return False
+            if answer.due_us == ACK:
+                writes = [self._deliveries.done(group_id, place, found.revision)]
+            else:
+                due_at = await self._clock.now_us(deadline) + answer.due_us
+                body = replace(found.body, due_at=due_at, op_id=uuid4().bytes)
+                writes = [
+                    self._deliveries.set_open(group_id, place, body, found.revision),
+                    self._groups.returned(answer.group),
+                ]
+            if await swap(self._stream, writes, deadline) is not None:
+                return True
+
+    async def _held(self, group: Group, deadline: float) -> Held:
+        held = await self._groups.get(group, deadline)
+        if held is None:
+            raise no_group(group)
+        return held
+
+    def _wanted(self, held: Held) -> Wanted:
+        return Wanted(self._stream.root, held.group.namespace, held.body.subjects)
+
+    async def _status(self, group: Group) -> tuple[int, int, int, int | None]:
+        deadline = self._stream.deadline()
+        held = await self._held(group, deadline)
+        found = await self._deliveries.open(held.body.id, deadline)
+        dead = await self._deliveries.dead(held.body.id, 0, None, deadline)
+        waiting, first = await self._messages.waiting(
+            self._wanted(held), held.body.position, deadline
+        )
+        times = [one.body.published_at for one in found] + ([] if first is None else [first])
+        return waiting, len(found), len(dead), min(times, default=None)
+
+    async def _dead(self, group: Group, after: int, limit: int) -> list[DeadMessage]:
+        deadline = self._stream.deadline()
+        held = await self._held(group, deadline)
+        dead = await self._deliveries.dead(held.body.id, after, limit, deadline)
+        found = await self._messages.at(self._wanted(held), [one.place for one in dead], deadline)
+        return [
+            DeadMessage(
+                found[one.place].message, f"{one.place:x}", one.body.number, one.body.died_at
+            )
+            for one in dead
+            if one.place in found
+        ]
+
+    async def _bury(self, group: Group, place: int, *, revive: bool) -> bool:
+        deadline = self._stream.deadline()
+        held = await self._held(group, deadline)
+        while True:
+            dead = await self._deliveries.get_dead(held.body.id, place, deadline)
+            if dead is None:
+                return False
+            writes = [self._deliveries.buried(held.body.id, dead)]
+            if revive:
+                now_us = await self._clock.now_us(deadline)
+                body = OpenBody(now_us, 0, "", dead.body.published_at, uuid4().bytes)
+                writes += [
+                    self._deliveries.set_open(held.body.id, place, body, None),
+                    self._groups.returned(group),
+                ]
+            if await swap(self._stream, writes, deadline) is not None:
+                await self._wakes.tell(group.namespace)
+                return True
+
+    async def _purge(self, older_than_us: int, limit: int) -> int:
+        deadline = self._stream.deadline()
+        cutoff = await self._clock.now_us(deadline) - older_than_us
+        needed = await self._needed(deadline)
+        gone = after = 0
+        left = 1
+        while left and gone < limit:
+            entries, left = await self._messages.page(after, _LOOK_AT, deadline)
+            after = entries[-1].seq if entries else after
+            old = [
+                entry.seq
+                for entry in entries
+                if decode_body(entry.data).published_at < cutoff and not needed(entry)
+            ]
+            removed = await asyncio.gather(
+                *(self._messages.remove(seq, deadline) for seq in old[: limit - gone])
+            )
+            gone += sum(removed)
+        return gone
+
+    async def _needed(self, deadline: float) -> Callable[[Entry], bool]:
+        """True for a message that some group is still to get, or has and is not done with."""
+        # The groups first: what one takes after that is above the position that is known here.
+        groups = [
+            (body.position, Wanted(self._stream.root, body.namespace, body.subjects), body.id)
+            for body in await self._groups.bodies(deadline)
+        ]
+        taken: set[int] = set()
+        for _, _, group_id in groups:
+            taken |= await self._deliveries.places(group_id)
+
+        def needed(entry: Entry) -> bool:
+            return entry.seq in taken or any(
+                entry.seq > position and wanted.matches(entry.subject)
+                for position, wanted, _ in groups
+            )
+
+        return needed
+
+
+def _place(place: str) -> int:
+    try:
+        return min(int(place, 16), INT64_MAX)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"place: wanted that of a dead letter, found {place!r}") from None

@@ -1,0 +1,69 @@
+"""Who waits for messages is woken by a plain message of NATS, sent when something was stored.
+
+It may be lost, with who sent it or with a connection: who waits looks every few seconds anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from nats.aio.msg import Msg
+
+from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.errors import NotSent
+from holdfast.backends.nats.stream import Stream
+from holdfast.backends.nats.subjects import namespace_token
+from holdfast.errors import StoreError
+from holdfast.facets.transport import LOG
+from holdfast.facets.watch import Listener
+from holdfast.runtime.hub import Hub
+
+_PATIENCE = 5.0  # of a listener, beside what it hears
+
+
+class Wakes:
+    """See above."""
+
+    def __init__(self, db: NatsDb, stream: Stream, poll_interval: float) -> None:
+        self._db = db
+        self._stream = stream
+        self._root = f"{stream.root}.wake."
+        self._poll_interval = poll_interval
+        self.hub = Hub(db.runtime, self._patience)
+        self._lock = threading.Lock()
+        self._asked = False
+        self._hearing = False
+
+    def listen(self, namespace: str) -> Listener:
+        """One who hears of the namespace's messages."""
+        listener = self.hub.listen((LOG, namespace_token(namespace)))
+        with self._lock:
+            start = not self._asked
+            self._asked = True
+        if start:
+            self._db.begin(self._hear())
+        return listener
+
+    async def tell(self, namespace: str) -> None:
+        """Wake who waits for the namespace's messages, in whatever process."""
+        token = namespace_token(namespace)
+        self.hub.tell([(LOG, token)])
+        with contextlib.suppress(NotSent):
+            await self._db.connection.tell(self._root + token, b"", {})
+
+    def _patience(self) -> float:
+        return _PATIENCE if self._hearing else self._poll_interval
+
+    async def _hear(self) -> None:
+        try:
+            await self._db.connection.hear(f"{self._root}*", self._told)
+            await self._stream.info(self._stream.deadline())  # now the server knows of it
+        except StoreError:
+            self._asked = False  # the next listener tries again
+        else:
+            self._hearing = True
+        self.hub.tell_all()  # what came before it was heard
+
+    async def _told(self, message: Msg) -> None:
+        self.hub.tell([(LOG, message.subject.removeprefix(self._root))])
