@@ -20,7 +20,7 @@ from holdfast.backends.nats.stream import Entry, Message, Stream
 
 OPEN, DEAD = "open", "dead"
 _KIND = "deliveries"
-_DONE_SECS = 5
+_DONE_SECS = 15  # longer than a call takes
 _AT_ONCE = 256
 
 
