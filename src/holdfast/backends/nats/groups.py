@@ -11,6 +11,7 @@ is made again, so nothing that an earlier one left is found.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -68,8 +69,13 @@ class Groups:
             return None
         return Held(group, body, found.seq, returned.seq if returned else 0)
 
-    async def create(self, order: GroupOrder, end: int, deadline: float) -> bool:
-        """True if it is new, and begins at `end`."""
+    async def create(
+        self,
+        order: GroupOrder,
+        begin: Callable[[GroupBody | None], Awaitable[int]],
+        deadline: float,
+    ) -> bool:
+        """True if it is new; `begin` tells its position, also when it asks for other subjects."""
         subject = self._subject(order.group)
         settings = (order.subjects, order.ack_timeout_us, order.max_deliveries)
         while True:
@@ -81,7 +87,9 @@ class Groups:
                 old.max_deliveries,
             ):
                 return False
-            group_id, position = (old.id, old.position) if old else (uuid4().hex, end)
+            keeps = old is not None and old.subjects == order.subjects
+            position = old.position if old and keeps else await begin(old)
+            group_id = old.id if old else uuid4().hex
             body = GroupBody(group_id, order.group.namespace, *settings, position, uuid4().bytes)
             message = Message(subject, _encode(body), found.seq if found else 0)
             if await swap(self._stream, [message], deadline) is not None:

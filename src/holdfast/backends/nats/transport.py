@@ -17,7 +17,7 @@ from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.deliveries import Deliveries, OpenBody
 from holdfast.backends.nats.fetching import Fetching, Place
-from holdfast.backends.nats.groups import Groups, Held
+from holdfast.backends.nats.groups import GroupBody, Groups, Held
 from holdfast.backends.nats.messages import Messages, Wanted, decode_body
 from holdfast.backends.nats.stream import Entry, Stream
 from holdfast.backends.nats.swap import swap
@@ -102,8 +102,30 @@ class NatsTransport:
 
     async def _create_group(self, order: GroupOrder) -> bool:
         deadline = self._stream.deadline()
-        end = 0 if order.from_start else await self._messages.end(deadline)
-        return await self._groups.create(order, end, deadline)
+
+        async def begin(old: GroupBody | None) -> int:
+            if old is not None:
+                return await self._reached(old, deadline)
+            return 0 if order.from_start else await self._messages.end(deadline)
+
+        return await self._groups.create(order, begin, deadline)
+
+    async def _reached(self, body: GroupBody, deadline: float) -> int:
+        """The place up to which the group has all that it asked for until now.
+
+        Its position stays behind while there is nothing for it, and what was not for it then
+        must not be when it asks for other subjects.
+        """
+        end = await self._messages.end(deadline)
+        wanted = Wanted(self._stream.root, body.namespace, body.subjects)
+        after = body.position
+        while True:
+            look = await self._messages.next(wanted, after, 1, deadline)
+            if look.messages:
+                return look.messages[0].seq - 1
+            if look.upto == after:
+                return max(after, end)
+            after = look.upto
 
     async def _delete_group(self, group: Group) -> bool:
         deadline = self._stream.deadline()
