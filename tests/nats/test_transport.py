@@ -29,6 +29,7 @@ from holdfast.testing.proxy import FaultProxy
 
 PATIENCE = 60.0
 CUTS = 10
+PUBLISH = (b".published.", b"Nats-Msg-Id")
 COMMIT = b"Nats-Batch-Commit"
 CONDITION = b"Nats-Expected-Last-Subject-Sequence"
 
@@ -266,7 +267,7 @@ def test_lost_answers_double_nothing(store: Store, proxy: FaultProxy, *, arrives
     store.transport.create_group("g", "a", ack_timeout=3600, max_deliveries=1)
     with store.transport.consumer("g") as consumer:
         for number in range(CUTS):
-            cut(COMMIT)
+            cut(PUBLISH[number % 2])
             store.transport.publish("a", number)
             cut(COMMIT)
             delivery = consumer.next(timeout=PATIENCE)

@@ -50,7 +50,9 @@ class Message(NamedTuple):
 
     0: if there is none; None: whatever is there.
 
-    After `ttl_secs` the server removes it, and leaves a marker unless it is one itself.
+    After `ttl_secs` the server removes it, and leaves a marker unless it is one itself. However
+    often it is sent with the same `once`, it is stored once, for as long as the stream's
+    `duplicate_window`.
     """
 
     subject: str
@@ -58,6 +60,7 @@ class Message(NamedTuple):
     expected: int | None
     ttl_secs: int | None = None
     marker: bool = False
+    once: str | None = None
 
 
 class Shape(NamedTuple):
@@ -305,6 +308,8 @@ def _headers(message: Message) -> dict[str, str]:
         headers["Nats-TTL"] = str(message.ttl_secs)
     if message.marker:
         headers["Nats-Marker-Reason"] = "Remove"
+    if message.once is not None:
+        headers["Nats-Msg-Id"] = message.once
     return headers
 
 

@@ -54,7 +54,7 @@ class NatsTransport:
         self._fetching = Fetching(stream, clock, self._groups, self._deliveries, self._messages)
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
-        """See TransportBackend."""
+        """See TransportBackend. Each by itself: without transactions there is one at a time."""
         del size
         await self._db.run(self._publish(messages))
 
@@ -96,7 +96,9 @@ class NatsTransport:
         return await self._db.run(self._purge(older_than_us, limit))
 
     async def _publish(self, messages: Sequence[Publish]) -> None:
-        await self._messages.publish(messages, self._stream.deadline())
+        deadline = self._stream.deadline()
+        for message in messages:
+            await self._messages.publish(message, deadline)
         for namespace in {message.namespace for message in messages}:
             await self._wakes.tell(namespace)
 
