@@ -98,6 +98,13 @@ class AsyncStore:
         """Wait so long, in this store's colour."""
         await self._backend.pause(seconds)
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """The result of blocking work that has nothing to do with the store, such as files.
+
+        It is done on another thread, so that the loop goes on.
+        """
+        return await self._backend.offload(work)
+
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""
         await self._backend.ping()

@@ -15,11 +15,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import Corrupt, StoreError
 from holdfast.facets.backend import Capability
+from holdfast.facets.daemons import SweepResult
+from holdfast.facets.records import Record
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import HELD, TaskState, TaskStatus
 from holdfast.facets.transport import check_span
@@ -30,23 +30,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.sweeper")
 _PAGE = 1000  # tasks of one state in one sweep
 _SLICE = 0.2  # seconds: so soon a stop is noticed
-
-
-class SweepResult(msgspec.Struct, frozen=True):
-    """What a sweep did."""
-
-    retried: int = 0
-    failed: int = 0
-    queued: int = 0
-    purged: int = 0
-
-    def __add__(self, other: SweepResult) -> SweepResult:
-        return SweepResult(
-            self.retried + other.retried,
-            self.failed + other.failed,
-            self.queued + other.queued,
-            self.purged + other.purged,
-        )
 
 
 class AsyncSweeper:
@@ -93,15 +76,14 @@ class AsyncSweeper:
         """Look once at every task that may be stuck, and remove what has expired."""
         await self._index()
         now_ms = int((await self._store.now()).timestamp() * 1000)
-        done = SweepResult()
+        before = self.totals
         for state in (*sorted(HELD), TaskStatus.PENDING):
             for task in await self._due(state, now_ms):
                 if self._stopped:
-                    return done
-                done += await self._handle(task)
-        done += SweepResult(purged=await self._store.records.purge())
-        self.totals += done
-        return done
+                    return self.totals - before
+                self.totals += await self._handle(task)
+        self.totals += SweepResult(purged=await self._store.records.purge())
+        return self.totals - before
 
     async def _index(self) -> None:
         """See to it that a sweep reads only what is due, where the engine can."""
@@ -116,16 +98,20 @@ class AsyncSweeper:
         found: dict[str, TaskState] = {}
         for field, before in (("timeout_at", now_ms), ("updated_at", now_ms - self._threshold_ms)):
             filters = (ScanFilter("state", "eq", state), ScanFilter(field, "lt", before))
-            for key, record in await self._store.records.find(
-                self._tasks.names.prefix, filters=filters, limit=_PAGE
-            ):
-                try:
-                    task = TaskState.of(record.fields)
-                except Corrupt as exc:
-                    _log.warning("record %r: %s", key, exc)
-                    continue
-                if field == "timeout_at" or task.timeout_at is None:
-                    found[key] = task
+            limit, due, full = _PAGE, 0, True
+            # Old tasks with a long timeout, which are not due, must not hide those behind them.
+            while full and not due:
+                page = await self._store.records.find(
+                    self._tasks.names.prefix, filters=filters, limit=limit
+                )
+                tasks = {key: task for key, record in page if (task := _task(key, record))}
+                fresh = {
+                    key: task
+                    for key, task in tasks.items()
+                    if field == "timeout_at" or task.timeout_at is None
+                }
+                found |= fresh
+                due, full, limit = len(fresh), len(page) == limit, limit * 4
         return list(found.values())
 
     async def _handle(self, task: TaskState) -> SweepResult:
@@ -134,3 +120,11 @@ class AsyncSweeper:
         if task.retry_count < task.max_retries:
             return SweepResult(retried=int(await self._tasks.retry(task)))
         return SweepResult(failed=int(await self._tasks.give_up(task)))
+
+
+def _task(key: str, record: Record) -> TaskState | None:
+    try:
+        return TaskState.of(record.fields)
+    except Corrupt as exc:
+        _log.warning("record %r: %s", key, exc)
+        return None

@@ -100,6 +100,13 @@ class Store:
         """Wait so long, in this store's colour."""
         run(self._backend.pause(seconds))
 
+    def offload(self, work: Callable[[], T]) -> T:
+        """The result of blocking work that has nothing to do with the store, such as files.
+
+        It is done on another thread, so that the loop goes on.
+        """
+        return run(self._backend.offload(work))
+
     def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""
         run(self._backend.ping())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import psycopg
 
 from holdfast.backends.postgres.branches import PostgresBranches
@@ -41,6 +44,7 @@ from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 
+T = TypeVar("T")
 CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
 
 
@@ -81,6 +85,10 @@ class PostgresBackend:
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
 
     def session(self, order: Order) -> OpenSession:
         """See Facets."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -39,6 +41,7 @@ from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
 from holdfast.url import MEMORY
 
+T = TypeVar("T")
 FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE, Capability.JOIN}
 MEMORY_CAPABILITIES = FILE_CAPABILITIES - {Capability.SHARED}
 
@@ -92,6 +95,10 @@ class SqliteBackend:
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
 
     def session(self, order: Order) -> OpenSession:
         """See Facets."""
