@@ -109,6 +109,14 @@ class AsyncArchiver:
         self.totals += ArchiveTotals(len(messages), size, 1)
         return len(messages)
 
+    async def drain(self) -> None:
+        """Archive what is there, batch by batch, until there is no more or `stop` is called."""
+        try:
+            while not self._stopped and await self.archive():
+                pass
+        finally:
+            self.close()
+
     async def status(self) -> ArchiverStatus:
         """How far the group is behind; before its first batch there is none, and so no lag."""
         try:

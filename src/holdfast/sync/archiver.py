@@ -110,6 +110,14 @@ class Archiver:
         self.totals += ArchiveTotals(len(messages), size, 1)
         return len(messages)
 
+    def drain(self) -> None:
+        """Archive what is there, batch by batch, until there is no more or `stop` is called."""
+        try:
+            while not self._stopped and self.archive():
+                pass
+        finally:
+            self.close()
+
     def status(self) -> ArchiverStatus:
         """How far the group is behind; before its first batch there is none, and so no lag."""
         try:
