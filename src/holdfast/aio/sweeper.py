@@ -94,25 +94,29 @@ class AsyncSweeper:
         self._indexed = True
 
     async def _due(self, state: TaskStatus, now_ms: int) -> list[TaskState]:
-        """The tasks in that state whose time is up."""
+        """The tasks in that state whose time is up, a page of each kind."""
+        records, prefix = self._store.records, self._tasks.names.prefix
+        here = ScanFilter("state", "eq", state)
         found: dict[str, TaskState] = {}
-        for field, before in (("timeout_at", now_ms), ("updated_at", now_ms - self._threshold_ms)):
-            filters = (ScanFilter("state", "eq", state), ScanFilter(field, "lt", before))
-            limit, due, full = _PAGE, 0, True
-            # Old tasks with a long timeout, which are not due, must not hide those behind them.
-            while full and not due:
-                page = await self._store.records.find(
-                    self._tasks.names.prefix, filters=filters, limit=limit
-                )
-                tasks = {key: task for key, record in page if (task := _task(key, record))}
-                fresh = {
-                    key: task
-                    for key, task in tasks.items()
-                    if field == "timeout_at" or task.timeout_at is None
-                }
-                found |= fresh
-                due, full, limit = len(fresh), len(page) == limit, limit * 4
+        timed_out = (here, ScanFilter("timeout_at", "lt", now_ms))
+        for key, record in await records.find(prefix, filters=timed_out, limit=_PAGE):
+            self._note(found, key, record)
+        # A scan, because a page could be full of those that have a timeout and time left.
+        silent = (here, ScanFilter("updated_at", "lt", now_ms - self._threshold_ms))
+        left = _PAGE
+        async for key, record in records.scan(prefix, filters=silent):
+            if "timeout_at" not in record.fields:
+                self._note(found, key, record)
+                left -= 1
+                if not left:
+                    break
         return list(found.values())
+
+    def _note(self, found: dict[str, TaskState], key: str, record: Record) -> None:
+        try:
+            found[key] = TaskState.of(record.fields)
+        except Corrupt as exc:
+            _log.warning("record %r: %s", key, exc)
 
     async def _handle(self, task: TaskState) -> SweepResult:
         if task.state is TaskStatus.PENDING:
@@ -120,11 +124,3 @@ class AsyncSweeper:
         if task.retry_count < task.max_retries:
             return SweepResult(retried=int(await self._tasks.retry(task)))
         return SweepResult(failed=int(await self._tasks.give_up(task)))
-
-
-def _task(key: str, record: Record) -> TaskState | None:
-    try:
-        return TaskState.of(record.fields)
-    except Corrupt as exc:
-        _log.warning("record %r: %s", key, exc)
-        return None

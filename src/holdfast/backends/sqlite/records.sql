@@ -74,7 +74,7 @@ WHERE id = :id
 -- name: find_old_changes
 -- Only the first entries are looked at, because the log is in the order of time. Never the newest
 -- entry: commit ids go on from there.
-SELECT max(commit_id)
+SELECT max(commit_id), count(*)
 FROM (
     SELECT c.commit_id, c.changed_at
     FROM hf.record_changes AS c
