@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.cli.daemons import folder_name
 from holdfast.testing.ports import ReservedPort
-from tests.daemons.processes import command, ended
+from tests.daemons.processes import archived, command, ended, pass_time, stuck, totals, until
 
 
 def _run(*arguments: object) -> tuple[int, str, str]:
@@ -22,8 +24,24 @@ def test_help_names_the_commands_and_their_options() -> None:
     assert "sweep" in output
     assert "archive" in output
     for name, options in {
-        "sweep": ["--namespace", "--root", "--interval", "--threshold", "--once", "--json"],
-        "archive": ["FOLDER", "--namespace", "--group", "--subject", "--batch", "--once", "--json"],
+        "sweep": [
+            "--namespace",
+            "--all-namespaces",
+            "--root",
+            "--interval",
+            "--threshold",
+            "--once",
+            "--json",
+        ],
+        "archive": [
+            "FOLDER",
+            "--all-namespaces",
+            "--group",
+            "--subject",
+            "--batch",
+            "--once",
+            "--json",
+        ],
     }.items():
         code, output, _ = _run(name, "--help")
         assert code == 0
@@ -41,6 +59,7 @@ def test_help_names_the_commands_and_their_options() -> None:
         ["sweep", "sqlite:///{}/x.db", "--interval", "nan"],
         ["sweep", "sqlite:///{}/x.db", "--threshold", "soon"],
         ["sweep", "sqlite:///{}/x.db", "--namespace", ""],
+        ["sweep", "sqlite:///{}/x.db", "--namespace", "a", "--all-namespaces"],
         ["archive", "sqlite:///{}/x.db"],
         ["archive", "sqlite:///{}/x.db", "{}/a", "--batch", "0"],
         ["archive", "sqlite:///{}/x.db", "{}/a", "--subject", "a b"],
@@ -91,3 +110,51 @@ def test_namespace_subjects_and_group_are_those_asked_for(tmp_path: Path) -> Non
     found = [message.payload for message in holdfast.read_archive(tmp_path / "a")]
     assert found == [1, 2]
     assert _run("archive", url, tmp_path / "b", "--once")[1].startswith("messages 0, ")
+
+
+NAMES = ["acme", "a/b", "..", "über", "default"]
+
+
+def test_all_namespaces_are_archived_each_in_its_folder(url: str, tmp_path: Path) -> None:
+    with holdfast.open(url) as store:
+        for name in NAMES:
+            view = store.namespace(name)
+            view.tasks.create("mail", name.replace(".", "-"))
+            view.tasks.cancel("mail", name.replace(".", "-"))
+        folder = tmp_path / "archive"
+        done = totals(command("archive", url, folder, "--all-namespaces", "--once", "--json"))
+        assert (done["messages"], done["waiting"]) == (5, 0)
+        folders = {name: folder / folder_name(name) for name in NAMES}
+        assert sorted(folder.iterdir()) == sorted(folders.values())
+        for name, each in folders.items():
+            (message,) = holdfast.read_archive(each)
+            assert message.payload["task_id"] == name.replace(".", "-")
+        process = command("archive", url, folder, "--all-namespaces", "--json")
+        later = store.namespace("later")
+        later.tasks.create("mail", "1")
+        later.tasks.cancel("mail", "1")
+        until(lambda: len(archived(folder / "later")) == 1)
+        process.send_signal(signal.SIGTERM)
+        assert totals(process)["messages"] == 1
+
+
+def test_all_namespaces_are_swept(url: str) -> None:
+    with holdfast.open(url) as store:
+        for name in NAMES:
+            stuck(store.namespace(name), 2)
+        pass_time(url, 31)
+        done = totals(command("sweep", url, "--all-namespaces", "--once", "--json"))
+        assert done["retried"] == 10
+        process = command("sweep", url, "--all-namespaces", "--interval", "0.1", "--json")
+        later = store.namespace("later")
+        stuck(later, 1)
+        pass_time(url, 31)
+        until(lambda: _state(later) == "pending")
+        process.send_signal(signal.SIGINT)
+        assert totals(process)["retried"] == 1
+
+
+def _state(store: holdfast.Store) -> str:
+    task = store.tasks.get("mail", "0")
+    assert task is not None
+    return task.state

@@ -19,7 +19,7 @@ from tests.daemons.processes import (
 from tests.sqlite.spent import counted
 
 TASKS = 30
-FEW, MANY = 100, 100_000
+FEW, MANY = 1000, 100_000  # a purge looks at a few hundred old changes
 
 
 def _retries(store: holdfast.Store) -> list[tuple[str, int]]:

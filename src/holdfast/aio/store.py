@@ -49,6 +49,14 @@ class AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
         return AsyncStore(self._backend, name, self._config, owner=False)
 
+    async def namespaces(self) -> list[str]:
+        """The namespaces that have cells, records or groups of consumers, in byte order.
+
+        One whose last record or cell was deleted may be told for a while.
+        """
+        require(self._backend, Capability.NAMESPACES)
+        return await self._backend.list_namespaces()
+
     def transaction(self, timeout: Duration = 5) -> AsyncTransactionScope:
         """A transaction over all facets, for `async with`; it may take `timeout` seconds in all.
 

@@ -101,7 +101,11 @@ def _add(
     parser = commands.add_parser(name, help=description, description=description, epilog=_EPILOG)
     parser.set_defaults(run=run)
     parser.add_argument("url", metavar="URL", help=_URL)
-    parser.add_argument("--namespace", default="default", help="of the store (default default)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--namespace", default="default", help="of the store (default default)")
+    where.add_argument(
+        "--all-namespaces", action="store_true", help="all of them, also those that are new"
+    )
     parser.add_argument("--json", action="store_true", help="say at the end in JSON what was done")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more")
     return parser

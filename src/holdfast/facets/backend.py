@@ -29,6 +29,7 @@ class Capability(StrEnum):
     BACKUP = "store: online backup by the library"
     TRANSACTIONS = "store: transactions over all facets and the caller's tables"
     JOIN = "store: takes part in the caller's own transaction"
+    NAMESPACES = "store: tells its namespaces"
     MOVABLE_CLOCK = "store: tests can move the clock"
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
@@ -186,6 +187,9 @@ class Backend(Facets, Protocol):
 
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""
+
+    async def list_namespaces(self) -> list[str]:
+        """The namespaces in which there is something, in byte order."""
 
     async def now_us(self) -> int:
         """The store's clock."""

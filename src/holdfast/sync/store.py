@@ -51,6 +51,14 @@ class Store:
         """A view on the same connections whose data is apart from every other namespace's."""
         return Store(self._backend, name, self._config, owner=False)
 
+    def namespaces(self) -> list[str]:
+        """The namespaces that have cells, records or groups of consumers, in byte order.
+
+        One whose last record or cell was deleted may be told for a while.
+        """
+        require(self._backend, Capability.NAMESPACES)
+        return run(self._backend.list_namespaces())
+
     def transaction(self, timeout: Duration = 5) -> TransactionScope:
         """A transaction over all facets, for `with`; it may take `timeout` seconds in all.
 

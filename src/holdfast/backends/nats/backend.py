@@ -120,6 +120,10 @@ class NatsBackend:
         """See Backend."""
         raise NotImplementedError(connection)
 
+    async def list_namespaces(self) -> list[str]:
+        """See Backend. Never called: the capability is missing."""
+        raise NotImplementedError
+
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend. Never called: `nats stream backup` is the tool for it."""
         raise NotImplementedError(path, progress)

@@ -25,6 +25,7 @@ from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.postgres.transport import PostgresTransport
 from holdfast.backends.postgres.watch import Exchange
+from holdfast.backends.sql.namespaces import list_namespaces
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
@@ -127,6 +128,10 @@ class PostgresBackend:
     async def ping(self) -> None:
         """See Backend."""
         await self._db.fetch("SELECT 1", {})
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend."""
+        return await list_namespaces(self._db, self._dialect)
 
     async def now_us(self) -> int:
         """See Backend."""

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.backends.sql.namespaces import list_namespaces
+from holdfast.backends.sql.queries import SQLITE
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.backends.sqlite.branches import SqliteBranches
 from holdfast.backends.sqlite.cells import SqliteCells
@@ -129,6 +131,10 @@ class SqliteBackend:
     async def ping(self) -> None:
         """See Backend."""
         await self._db.fetch("SELECT 1", {})
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend."""
+        return await list_namespaces(self._db, SQLITE)
 
     async def now_us(self) -> int:
         """See Backend."""
