@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -46,6 +47,17 @@ def test_help_names_the_commands_and_their_options() -> None:
         code, output, _ = _run(name, "--help")
         assert code == 0
         assert [option for option in (*options, "URL", "SIGTERM") if option not in output] == []
+
+
+def test_every_option_is_in_the_documentation() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/daemons.md"
+    told = page.read_text(encoding="utf-8")
+    for name in ("sweep", "archive"):
+        _, output, _ = _run(name, "--help")
+        options = set(re.findall(r"(?<!\w)--[a-z-]+", output)) - {"--help"}
+        assert len(options) > 5
+        assert [option for option in options if f"`{option}" not in told] == []
+        assert f"python -m holdfast {name} " in told
 
 
 @pytest.mark.parametrize(

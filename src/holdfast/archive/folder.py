@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -120,7 +119,7 @@ class _File:
         """True if the name still leads to this file: what nobody finds is not archived."""
         try:
             return os.path.samestat(self.path.stat(), os.fstat(self._descriptor))
-        except FileNotFoundError:
+        except OSError:  # it is not there, or not for us any more
             return False
 
     def close(self) -> None:
@@ -130,6 +129,8 @@ class _File:
 
 def _open_file(folder: Path, day: str) -> _File:
     """The day's first file that has no other writer."""
+    import fcntl  # here, because Windows has none and is to read archives
+
     make_folder(folder)
     for number in count():
         path = folder / f"{day}.{number}.jsonl.gz"

@@ -237,6 +237,52 @@ async def test_a_full_disk_leaves_nothing_done_and_the_file_whole(
 
 
 @ARCHIVER
+async def test_a_message_is_done_only_when_its_file_has_a_durable_name(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archiver = world.archiver(folder)
+    await _publish(world, 1)
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.archive.folder.sync_folder", refuse)
+        with pytest.raises(Database, match="Input/output error"):
+            await archiver.archive()
+    group = (await archiver.status()).group
+    assert group.waiting + group.delivered == 1
+    assert await archiver.archive() == 1
+    assert _payloads(folder) == [1]
+
+
+@ARCHIVER
+async def test_a_running_archiver_goes_on_after_an_error(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archiver = world.archiver(folder, retry=0.01, report=0.01)
+    failures = iter(range(3))
+    real = os.fsync
+
+    def refuse_at_first(descriptor: int) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    async def stop() -> None:
+        while archiver.totals.messages < 1:
+            await world.store.pause(0.01)
+        archiver.stop()
+
+    await _publish(world, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.archive.folder.os.fsync", refuse_at_first)
+        await world.together([archiver.run(), stop()])
+    assert next(failures, None) is None
+    assert _payloads(folder) == [1]
+
+
+@ARCHIVER
 async def test_a_stopped_archiver_has_done_what_it_took(world: World, folder: Path) -> None:
     archiver = world.archiver(folder, batch=2)
     await _publish(world, *range(5))
