@@ -253,8 +253,12 @@ def surely_undone(write: RecordWrite, now_us: int, updated_at_us: int) -> bool:
 
     The record has another operation id, and was last written before the caller asked.
     """
-    asked_ago_us = int((time.monotonic() - write.begun) * 1_000_000)
-    return updated_at_us < now_us - asked_ago_us - _SLACK_US
+    return updated_at_us < now_us - possibly_done_us(write)
+
+
+def possibly_done_us(write: RecordWrite) -> int:
+    """How many microseconds ago a lost try of the write can have been applied at most."""
+    return int((time.monotonic() - write.begun) * 1_000_000) + _SLACK_US
 
 
 def uncertain(write: RecordWrite) -> Unavailable:

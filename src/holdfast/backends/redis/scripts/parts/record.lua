@@ -1,0 +1,73 @@
+-- What is kept of a record besides its fields: see keys.py.
+local META = '\0'
+local OP_BYTES = 16
+
+local function read_meta(record)
+  local meta = redis.call('HGET', record, META)
+  if not meta then
+    return nil
+  end
+  local updated, expires = string.match(string.sub(meta, OP_BYTES + 1), '^(%d+):(%d+):')
+  return {
+    op = string.sub(meta, 1, OP_BYTES), updated = tonumber(updated), expires = tonumber(expires),
+  }
+end
+
+local function write_meta(record, op, updated, expires, number)
+  local numbers = digits(updated) .. ':' .. digits(expires) .. ':' .. digits(number)
+  redis.call('HSET', record, META, op .. numbers)
+end
+
+-- Tell those who watch to look. The channel is PREFIX:changes.
+local function hint(base)
+  redis.call('PUBLISH', string.match(base, '^(.-):{') .. ':changes', base)
+end
+
+local function log_change(base, key)
+  local number = redis.call('INCR', base .. ':number')
+  redis.call('ZADD', base .. ':changes', number, key)
+  return number
+end
+
+-- The server forgets the key by itself at that instant of the store's clock.
+local function forget_at(record, instant, offset)
+  redis.call('PEXPIREAT', record, digits(math.ceil((instant - offset) / 1000)))
+end
+
+-- Leave of the record what a repeat and a watch need for a day. Without an operation id
+-- (the server has removed it) that is only the change.
+local function bury(base, record, key, op, now, offset, changed)
+  redis.call('DEL', record)
+  local number = changed and log_change(base, key) or 0
+  if op then
+    write_meta(record, op, now, 0, number)
+    forget_at(record, now + OP_MEMORY_US, offset)
+  end
+  redis.call('ZREM', base .. ':keys', key)
+  redis.call('ZADD', base .. ':due', digits(now + OP_MEMORY_US), key)
+  update_indexes(base, record, key, false)
+end
+
+-- Remove up to `limit` of what is due: records that have expired, graves that are a day old.
+local function remove_due(base, now, offset, limit)
+  local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', digits(now), 'LIMIT', 0, limit)
+  for _, key in ipairs(due) do
+    local record = base .. ':r:' .. key
+    if redis.call('ZSCORE', base .. ':keys', key) then
+      local meta = read_meta(record)
+      bury(base, record, key, meta and meta.op, now, offset, true)
+    else
+      local number = redis.call('ZSCORE', base .. ':changes', key)
+      if number and tonumber(number) > tonumber(redis.call('GET', base .. ':lost') or 0) then
+        redis.call('SET', base .. ':lost', digits(tonumber(number)))
+      end
+      redis.call('DEL', record)
+      redis.call('ZREM', base .. ':changes', key)
+      redis.call('ZREM', base .. ':due', key)
+    end
+  end
+  if #due > 0 then
+    hint(base)
+  end
+  return #due
+end
