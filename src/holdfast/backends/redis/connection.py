@@ -170,10 +170,10 @@ class Awaiting:
             await self.raw.disconnect(nowait=True)
 
 
-def pack(commands: Sequence[Command]) -> bytes:
-    """The commands as the protocol has them."""
+def pack(commands: Sequence[Command]) -> list[bytes]:
+    """The commands as the protocol has them, in one piece."""
     parts = []
     for command in commands:
         parts.append(b"*%d\r\n" % len(command))
         parts.extend([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
-    return b"".join(parts)
+    return [b"".join(parts)]
