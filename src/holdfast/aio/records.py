@@ -294,9 +294,9 @@ class AsyncRecords:
                 page = await self._backend.record_indexes.find(
                     self._namespace, index, span, limit=_MOST_FOUND
                 )
-                if page is None or len(page) == _MOST_FOUND:
+                if page is None or page[1]:
                     return None  # so much is read as well from key to key
-                found.update(page)
+                found.update(page[0])
             return [ListedRecord(key, found[key]) for key in sorted(found)]
         return None
 

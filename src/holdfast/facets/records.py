@@ -205,10 +205,11 @@ class RecordIndexes(Protocol):
 
     async def find(
         self, namespace: str, index: RecordIndex, span: Span, *, limit: int
-    ) -> list[ListedRecord] | None:
-        """The first `limit` records of the span, in its order; None: there is no such index.
+    ) -> tuple[list[ListedRecord], bool] | None:
+        """Look at the first `limit` records of the span, in its order.
 
-        It may be more than asked for (see Span), also some that are no longer there.
+        Returns those that are there, which may be more than asked for (see Span), and whether
+        there is more to look at. None: there is no such index, or it is not complete.
         """
 
 
@@ -228,7 +229,7 @@ class Span(NamedTuple):
 class RecordLog(Protocol):
     """What a backend must do for watches of records."""
 
-    async def page(
+    async def present(
         self, namespace: str, *, prefix: str, after: str | None, limit: int, since: Position
     ) -> tuple[list[WatchedRecord], str | None]:
         """Like `RecordsBackend.page`."""
@@ -246,6 +247,35 @@ class RecordLog(Protocol):
 
         `lost_changes` is raised when entries above it are no longer kept.
         """
+
+
+def apply_write(write: RecordWrite, fields: Fields, now_us: int) -> Fields | None:
+    """The fields after the write, none if the record is gone; None if it does not apply.
+
+    `fields` are what the record has before: none, if it is absent or expired.
+    """
+    if write.must_exist and not fields:
+        return None
+    for field, expected in write.expect.items():
+        if fields.get(field) != expected:
+            return None
+    after = {} if write.replace else dict(fields)
+    for field, value in write.set.items():
+        if value is None:
+            after.pop(field, None)
+        else:
+            after[field] = value.in_ms(now_us) if type(value) is Stamp else value  # type: ignore[assignment]
+    return after
+
+
+def expiry(write: RecordWrite, before_us: int | None, now_us: int) -> int | None:
+    """When the record expires after the write; `before_us` is when it would have, None for never.
+
+    An absent record would have never.
+    """
+    if write.ttl_us == KEEP_TTL:
+        return before_us
+    return None if write.ttl_us == NO_TTL else now_us + write.ttl_us
 
 
 def surely_undone(write: RecordWrite, now_us: int, updated_at_us: int) -> bool:

@@ -30,7 +30,7 @@ class RecordSource:
 
     async def present(self, after: str | None, since: Position) -> Present[Now]:
         """See Source."""
-        records, last = await self._log.page(
+        records, last = await self._log.present(
             self._namespace, prefix=self._prefix, after=after, limit=self._limit, since=since
         )
         self._set_limit([record.stored for record in records], more=last is not None)

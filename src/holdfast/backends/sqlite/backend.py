@@ -16,11 +16,13 @@ from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
 from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
+from holdfast.backends.sqlite.records import SqliteRecords
 from holdfast.backends.sqlite.search import SqliteSearch
 from holdfast.backends.sqlite.sessions import SqliteSessions
 from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
+from holdfast.facets import cells, records
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -29,7 +31,8 @@ from holdfast.facets.backend import (
     Progress,
     no_watch,
 )
-from holdfast.facets.cells import LOG, CellLog, Retention
+from holdfast.facets.cells import CellLog, Retention
+from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
@@ -82,6 +85,7 @@ class SqliteBackend:
         self.branches = SqliteBranches(db, self.cells, retention)
         self.search = SqliteSearch(db, self.cells.lineages)
         self._sessions = SqliteSessions(db, retention)
+        self.records = self.record_indexes = SqliteRecords(db)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -93,7 +97,11 @@ class SqliteBackend:
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets."""
-        return self.cells, self._db.listen((LOG, namespace))
+        return self.cells, self._db.listen((cells.LOG, namespace))
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        return self.records, self._db.listen((records.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -142,11 +150,17 @@ class SqliteOpenTransaction:
         self.capabilities = capabilities
         self.cells = SqliteCells(scope, Retention.of(scope.of.config.history))
         self.search = SqliteSearch(scope, self.cells.lineages, inside=True)
+        self.records = self.record_indexes = SqliteRecords(scope)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

@@ -27,12 +27,7 @@ from holdfast.facets.backend import Progress
 _NEW_EPOCH = """
     BEGIN IMMEDIATE;
     UPDATE holdfast_epochs
-    SET last_commit = (
-        SELECT max(
-            s.commit_floor, coalesce((SELECT max(v.commit_id) FROM holdfast_cell_versions AS v), 0)
-        )
-        FROM holdfast_store_state AS s
-    )
+    SET last_commit = (SELECT commit_id FROM holdfast_last_commit)
     WHERE last_commit IS NULL;
     INSERT INTO holdfast_epochs (epoch, first_commit)
     SELECT max(epoch) + 1, max(last_commit) + 1

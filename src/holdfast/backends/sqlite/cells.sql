@@ -52,7 +52,7 @@ WHERE f.name < :end
 -- are branches at all.
 SELECT
     clock_offset_us,
-    max(commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0)),
+    (SELECT commit_id FROM hf.last_commit),
     EXISTS (SELECT 1 FROM hf.branches)
 FROM hf.store_state
 
@@ -242,11 +242,8 @@ DELETE FROM hf.cell_versions WHERE commit_id = :commit_id
 UPDATE hf.cell_versions SET hidden = 1 WHERE commit_id = :commit_id
 
 -- name: find_position
-SELECT
-    (SELECT max(epoch) FROM hf.epochs),
-    0,
-    max(commit_floor, coalesce((SELECT max(commit_id) FROM hf.cell_versions), 0))
-FROM hf.store_state
+SELECT (SELECT max(epoch) FROM hf.epochs), 0, commit_id
+FROM hf.last_commit
 
 -- name: read_changes
 -- Commit ids rise with the commits: there is one writer. Looks at all namespaces, because an

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.errors import StoreError
-from holdfast.facets.cells import LOG
+from holdfast.facets import cells, records
 from holdfast.runtime import Topic
 from holdfast.runtime.hub import Hub
 
@@ -26,7 +26,10 @@ INTERVAL = 0.004
 _AFTER_ERROR = 1.0
 _DATA_VERSION = "PRAGMA data_version"
 
-_LOGS = {LOG: load(__package__, "cells.sql", SQLITE)["written_since"]}
+_LOGS = {
+    cells.LOG: load(__package__, "cells.sql", SQLITE)["written_since"],
+    records.LOG: load(__package__, "records.sql", SQLITE)["written_since"],
+}
 """For each log the namespaces that were written to since a commit."""
 
 _MOST = 1000  # changes to look at: if there are more, everybody is told

@@ -1,0 +1,267 @@
+"""Records on SQLite: the rule of facets/records.py, decided in Python under the one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.backends.sql.queries import SQLITE, load
+from holdfast.backends.sql.records import (
+    IndexOrder,
+    RecordBatches,
+    RecordQueries,
+    SqlRecords,
+    index_row,
+    pack,
+    stored,
+    unpack,
+)
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.transaction import SqliteScope
+from holdfast.clock import machine_us
+from holdfast.facets.names import next_name, prefix_end
+from holdfast.facets.records import (
+    OP_MEMORY_US,
+    Fields,
+    RecordIndex,
+    RecordKey,
+    RecordWrite,
+    StoredRecord,
+    apply_write,
+    expiry,
+    surely_undone,
+)
+from holdfast.facets.records_scan import entry
+
+_OWN = load(__package__, "records.sql", SQLITE)
+_GET_ROW, _ADD_ROW, _CHANGE_ROW, _ADD_CHANGE = (
+    _OWN[name] for name in ("get_row", "add_row", "change_row", "add_change")
+)
+_FILL_PAGE = 500  # records per transaction: a few ms
+_PURGE_EVERY, _PURGE_SLICE = 100, 20  # batches, and rows: twice of what a batch of one can leave
+
+
+class SqliteRecords(SqlRecords):
+    """See RecordsBackend, RecordIndexes and RecordLog."""
+
+    def __init__(self, db: SqliteScope) -> None:
+        purge = PurgeRecords()
+        batches = RecordBatches(
+            write=WriteRecords(purge),
+            purge=purge,
+            create=CreateIndex(),
+            fill=FillIndex(),
+            drop=DropIndex(),
+        )
+        own = RecordQueries(
+            list=_OWN["list_records"],
+            find=_OWN["find_records"],
+            indexes=_OWN["list_indexes"],
+            lost=_OWN["is_lost"],
+            position=_OWN["find_position"],
+            end=_OWN["find_position"],
+            changes=_OWN["read_changes"],
+            clock=lambda: {"now": machine_us()},
+        )
+        super().__init__(db, batches, own)
+        self._sqlite = db
+        self._get = _OWN["get_record"]
+
+    async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
+        """See RecordsBackend."""
+        del fields  # a row comes whole
+        row = await self._sqlite.row(self._get, (machine_us(), *key))
+        return None if row is None else stored(*row)
+
+
+class Moment(NamedTuple):
+    """What a batch begins with."""
+
+    now: int
+    commit_id: int  # the last one given out
+    indexes: list[tuple[int, str, RecordIndex, str | None]]
+
+
+class WriteRecords:
+    """Writes, one after the other: the same record may come many times."""
+
+    def __init__(self, purge: PurgeRecords) -> None:
+        self._purge = purge
+        self._until_purge = _PURGE_EVERY
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[RecordWrite], *, repeat: bool
+    ) -> list[bool | None]:
+        """See Batch."""
+        now, commit_id, indexes = _begin(on)
+        outcomes: list[bool | None] = []
+        for write in items:
+            row_id, packed, expires_at, updated_at, op_id = (
+                on.execute(_GET_ROW, write.key).get or _NO_ROW
+            )
+            if op_id == write.op_id:
+                outcomes.append(True)
+                continue
+            if repeat and row_id is not None and not surely_undone(write, now, updated_at):
+                outcomes.append(None)
+                continue
+            absent = packed is None or (expires_at is not None and expires_at <= now)
+            before = {} if packed is None else unpack(packed)
+            after = apply_write(write, {} if absent else before, now)
+            if after is None or (absent and not after):
+                outcomes.append(after is not None)
+                continue
+            commit_id += 1
+            # What goes is remembered for its operation id.
+            ends = (
+                expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US
+            )
+            kept = pack(after) if after else None
+            if row_id is None:
+                on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
+                row_id = on.raw.last_insert_rowid()
+            else:
+                on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
+            on.execute(_ADD_CHANGE, (commit_id, row_id, now))
+            if indexes:
+                _reindex(on, indexes, write.key, before, after)
+            outcomes.append(True)
+        self._until_purge -= 1
+        if self._until_purge <= 0:
+            self._until_purge = _PURGE_EVERY
+            self._purge.some(on, Moment(now, commit_id, indexes), _PURGE_SLICE)
+        return outcomes
+
+
+class PurgeRecords:
+    """Buries what is expired, drops what was buried long ago, and cuts the log."""
+
+    async def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[int]:
+        """See Batch."""
+        del repeat  # purging again is always safe
+        return [self.some(on, _begin(on), limit) for limit in items]
+
+    def some(self, on: SqliteConnection, moment: Moment, limit: int) -> int:
+        """How many of up to `limit` records went."""
+        now, commit_id, indexes = moment
+        rows: list[Any] = on.execute(_OWN["list_expired"], (now, limit)).fetchall()
+        for row_id, namespace, key, packed in rows:
+            if packed is None:
+                on.execute(_OWN["drop_row"], (row_id,))
+                continue
+            commit_id += 1
+            on.execute(_OWN["bury_row"], (now + OP_MEMORY_US, commit_id, row_id))
+            on.execute(_ADD_CHANGE, (commit_id, row_id, now))
+            _reindex(on, indexes, (namespace, key), unpack(packed), {})
+        (upto,) = on.execute(_OWN["find_old_changes"], (now - OP_MEMORY_US, limit)).fetchall()[0]
+        if upto is not None:
+            on.execute(_OWN["drop_changes"], (upto,))
+            on.execute(_OWN["set_floor"], (upto,))
+        return len(rows)
+
+
+class CreateIndex:
+    """Notes indexes: every write from now on keeps them."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
+    ) -> list[None]:
+        """See Batch."""
+        del repeat  # it is there or not
+        for namespace, (prefix, fields) in items:
+            on.execute(_OWN["add_index"], (namespace, prefix, _names(fields)))
+        return [None for _ in items]
+
+
+class FillIndex:
+    """Puts a page of older records into an index; True when there are no more."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat  # a page again is no harm
+        return [self._fill(on, *_find_index(on, order), order) for order in items]
+
+    def _fill(
+        self, on: SqliteConnection, index_id: int | None, upto: str | None, order: IndexOrder
+    ) -> bool:
+        if index_id is None or upto is None:
+            return True
+        namespace, index = order
+        params = {
+            "namespace": namespace,
+            "first": max(index.prefix, next_name(upto)),
+            "end": prefix_end(index.prefix),
+            "limit": _FILL_PAGE,
+            "since_seq": 0,
+            "now": 0,
+        }
+        rows: list[Any] = on.execute(_OWN["list_records"], params).fetchall()
+        for key, packed, *_ in rows:
+            place = None if packed is None else entry(index, unpack(packed))
+            if place is not None:
+                on.execute(_OWN["add_entry"], (index_id, *place, key))
+        complete = len(rows) < _FILL_PAGE
+        on.execute(_OWN["fill_index"], (None if complete else rows[-1][0], index_id))
+        return complete
+
+
+class DropIndex:
+    """True for each index that was there."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat  # SQLite tells what became of a commit
+        found = [_find_index(on, order)[0] for order in items]
+        for index_id in filter(None, found):
+            on.execute(_OWN["drop_entries"], (index_id,))
+            on.execute(_OWN["drop_index"], (index_id,))
+        return [index_id is not None for index_id in found]
+
+
+_NO_ROW = (None, None, None, 0, None)
+
+
+def _begin(on: SqliteConnection) -> Moment:
+    offset, commit_id, indexed = on.execute(_OWN["begin_records"]).get
+    rows = on.execute(_OWN["list_indexes"]).fetchall() if indexed else ()
+    return Moment(machine_us() + offset, commit_id, [index_row(row) for row in rows])
+
+
+def _reindex(
+    on: SqliteConnection,
+    indexes: list[tuple[int, str, RecordIndex, str | None]],
+    place: RecordKey,
+    before: Fields,
+    after: Fields,
+) -> None:
+    """Move the record's entries from where they were to where they belong."""
+    namespace, key = place
+    for index_id, home, index, _ in indexes:
+        if home != namespace or not key.startswith(index.prefix):
+            continue
+        was, becomes = entry(index, before), entry(index, after)
+        if was != becomes:
+            if was is not None:
+                on.execute(_OWN["drop_entry"], (index_id, *was, key))
+            if becomes is not None:
+                on.execute(_OWN["add_entry"], (index_id, *becomes, key))
+
+
+def _find_index(on: SqliteConnection, order: IndexOrder) -> tuple[int | None, str | None]:
+    """The index's id, and up to where it is filled."""
+    for index_id, namespace, index, upto in map(
+        index_row, on.execute(_OWN["list_indexes"]).fetchall()
+    ):
+        if (namespace, index) == order:
+            return index_id, upto
+    return None, None
+
+
+def _names(fields: tuple[str, ...]) -> str:
+    return msgspec.json.encode(fields).decode()
