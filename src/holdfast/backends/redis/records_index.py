@@ -9,12 +9,11 @@ from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys, index_name, index_named
 from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.script import Script
-from holdfast.facets.records import ListedRecord, RecordIndex, Span, StoredRecord
+from holdfast.facets.records import ListedRecord, RecordIndex, Span
 
 _FILL_PAGE = 500  # records, in which nobody else is served
 _READ_PAGE = 500
 _COMPLETE = b"complete"
-_GONE = StoredRecord({}, None)  # it matches nothing, but counts: there may be more behind the limit
 
 
 class RedisRecordIndexes:
@@ -55,14 +54,16 @@ class RedisRecordIndexes:
 
     async def find(
         self, namespace: str, index: RecordIndex, span: Span, *, limit: int
-    ) -> list[ListedRecord] | None:
-        """See RecordIndexes."""
+    ) -> tuple[list[ListedRecord], bool] | None:
+        """See RecordIndexes. The keys are found in one moment, and read afterwards."""
         base = self._keys.base(namespace)
         low = f"[{span.lead}\0{span.low}".encode()
         high = f"({span.lead}\0{span.high}\x01".encode()  # above every key at `high`
-        arguments = [index_name(index), low, high, span.prefix.encode(), b"%d" % limit]
+        arguments = [index_name(index), low, high, span.prefix.encode(), b"%d" % (limit + 1)]
         (found,) = await self._db.ask([self._find.call([base], arguments)], base)
-        return None if found is None else await self._read(namespace, found)
+        if found is None:
+            return None
+        return await self._read(namespace, found[:limit]), len(found) > limit
 
     async def _read(self, namespace: str, found: Sequence[bytes]) -> list[ListedRecord]:
         listed: list[ListedRecord] = []
@@ -70,8 +71,9 @@ class RedisRecordIndexes:
             keys = [key.decode() for key in found[at : at + _READ_PAGE]]
             records = await self._records.get_all(namespace, keys)
             listed += [
-                ListedRecord(key, stored or _GONE)
+                ListedRecord(key, stored)
                 for key, stored in zip(keys, records, strict=True)
+                if stored is not None
             ]
         return listed
 

@@ -23,7 +23,7 @@ class RedisRecordLog:
         self._clock = keys.clock(self._base)
         self._changes = Script("read_changes")
 
-    async def page(
+    async def present(
         self, namespace: str, *, prefix: str, after: str | None, limit: int, since: Position
     ) -> tuple[list[WatchedRecord], str | None]:
         """See RecordLog."""

@@ -25,7 +25,7 @@ end
 if doubt >= 0 and meta and meta.updated >= now - doubt then
   return -1
 end
-local filled = meta and redis.call('HLEN', record) > 1
+local filled = meta ~= nil and redis.call('HLEN', record) > 1
 local live = filled and (meta.expires == 0 or meta.expires > now)
 if ARGV[5] == '1' and not live then
   return 0
