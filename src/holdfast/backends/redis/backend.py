@@ -6,9 +6,9 @@ import logging
 from urllib.parse import unquote
 
 from holdfast.backends.redis.cells import RedisCells
-from holdfast.backends.redis.connection import Command
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.protocol import Command
 from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.records_index import RedisRecordIndexes
 from holdfast.backends.redis.records_watch import RedisRecordLog
@@ -55,7 +55,7 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
     servers = Servers(url, config, runtime)
     keys = Keys(config.prefix, cluster=servers.cluster)
     subscriber = Subscriber(
-        lambda: servers.settings.connect_aside(servers.where),
+        lambda: servers.settings.open_blocking(servers.where, None),
         runtime,
         keys.channel,
         _namespace,

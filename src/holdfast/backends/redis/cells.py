@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.backends.redis.connection import Command, Reply
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys, lex_range
+from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.errors import Unavailable
 from holdfast.facets.cells import CellKey, CellOutcome, CellWrite, StoredCell

@@ -1,7 +1,6 @@
-"""One redis-py connection behind `exchange`, in both colours.
+"""One connection behind `exchange`, in both colours: commands go out at once, then all answers.
 
-Only redis-py's connections are used, which know the protocol, TLS and how to log in. What is
-sent on them, and when, is decided here: a list of commands at once, then all answers.
+redis-py makes the connection: it knows how to log in, TLS, and what a URL may say.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ import redis.asyncio.connection as aio
 import redis.connection as blocking
 from redis import exceptions
 
-from holdfast.backends.redis.errors import is_answer, translate_connect, translate_loss
+from holdfast.backends.redis.errors import translate_connect, translate_loss
+from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
 
-Command = Sequence[bytes]
-Reply = Any
-"""What redis-py makes of an answer: bytes, numbers, lists, None; or an exception, not raised."""
-
-_LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
+_CHUNK = 256 * 1024
 
 
 class RedisConnection(Protocol):
@@ -30,8 +26,7 @@ class RedisConnection(Protocol):
     async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
         """Send all commands, and add the answer to each to `replies` as it comes.
 
-        An answer that is an error is added too, not raised. Raised is what broke the connection,
-        and then `replies` has what was answered before.
+        Raised is what broke the connection, and then `replies` has what was answered before.
         """
 
     async def close(self) -> None:
@@ -43,14 +38,12 @@ class RedisConnection(Protocol):
 
 
 class Settings:
-    """What redis-py needs to know to connect: the URL, and how patient to be."""
+    """What it takes to connect: the URL, and how patient to be."""
 
     def __init__(self, url: str, *, connect_timeout: float, call_timeout: float) -> None:
         self.call_timeout = call_timeout
-        self._tls = url.startswith("rediss")
         parsed: dict[str, Any] = dict(blocking.parse_url(url))  # type: ignore[no-untyped-call]
-        parsed.pop("connection_class", None)
-        self._unix = "path" in parsed
+        self._tls = parsed.pop("connection_class", None) is not None
         self.options = {
             **parsed,
             "socket_timeout": connect_timeout,
@@ -59,30 +52,20 @@ class Settings:
             "driver_info": None,  # saves a round trip for each connection
         }
 
-    async def connect_blocking(self, where: str, address: tuple[str, int] | None) -> Blocking:
-        """A connection that blocks its thread."""
-        return self.connect_aside(where, address)
-
-    def connect_aside(self, where: str, address: tuple[str, int] | None = None) -> Blocking:
-        """The same, for a thread of ours."""
-        kind: Any = blocking.SSLConnection if self._tls else blocking.Connection
-        if self._unix:
-            kind = blocking.UnixDomainSocketConnection
-        raw = kind(**self._options_for(address))
+    def open_blocking(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - redis-py types its own loosely
+        """redis-py's connection, for a thread."""
+        kind = blocking.SSLConnection if self._tls else blocking.Connection
+        raw: Any = kind(**self._options_for(address))
         try:
             raw.connect()
         except (exceptions.RedisError, OSError) as exc:
             raise translate_connect(exc, where) from exc
-        raw.socket_timeout = self.call_timeout
-        raw._sock.settimeout(self.call_timeout)  # noqa: SLF001 - it has no other way
-        return Blocking(raw, where)
+        return raw
 
-    async def connect_async(self, where: str, address: tuple[str, int] | None) -> Awaiting:
-        """A connection that awaits the event loop."""
-        kind: Any = aio.SSLConnection if self._tls else aio.Connection
-        if self._unix:
-            kind = aio.UnixDomainSocketConnection
-        raw = kind(**self._options_for(address))
+    async def open_async(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - as above
+        """redis-py's connection, for an event loop."""
+        kind = aio.SSLConnection if self._tls else aio.Connection
+        raw: Any = kind(**self._options_for(address))
         try:
             await raw.connect()
         except (exceptions.RedisError, OSError) as exc:
@@ -90,8 +73,7 @@ class Settings:
         except BaseException:
             await raw.disconnect(nowait=True)
             raise
-        raw.socket_timeout = None  # an exchange has one limit, not each answer
-        return Awaiting(raw, where, self.call_timeout)
+        return raw
 
     def _options_for(self, address: tuple[str, int] | None) -> dict[str, Any]:
         if address is None:
@@ -99,81 +81,69 @@ class Settings:
         return {**self.options, "host": address[0], "port": address[1]}
 
 
-class Blocking:
+class BlockingConnection:
     """Blocks the calling thread."""
 
-    def __init__(self, raw: Any, where: str) -> None:  # noqa: ANN401 - redis-py types it loosely
-        self.raw = raw
+    def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
+        self._raw = raw
+        self._socket = raw._sock  # noqa: SLF001 - see protocol.py for why
+        self._socket.settimeout(call_timeout)
         self._where = where
+        self._reader = Reader()
         self.usable = True
 
     async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See RedisConnection."""
         self.usable = False
+        wanted = len(replies) + len(commands)
         try:
-            self.raw.send_packed_command(pack(commands), check_health=False)
-            wanted = len(replies) + len(commands)
+            self._socket.sendall(pack(commands))
             while len(replies) < wanted:
-                replies.append(self._read())
-        except _LOST as exc:
+                self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
+        except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         self.usable = True
-
-    def _read(self) -> Reply:
-        try:
-            return self.raw.read_response(disable_decoding=True, disconnect_on_error=False)
-        except exceptions.RedisError as exc:
-            if is_answer(exc):
-                return exc
-            raise
 
     async def close(self) -> None:
         """See RedisConnection."""
         self.usable = False
-        self.raw.disconnect()
+        self._raw.disconnect()
 
 
-class Awaiting:
+class AsyncConnection:
     """Awaits the event loop."""
 
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
-        self.raw = raw
+        self._raw = raw
+        self._from: asyncio.StreamReader = raw._reader  # noqa: SLF001 - see protocol.py for why
+        self._to: asyncio.StreamWriter = raw._writer  # noqa: SLF001
         self._where = where
         self._call_timeout = call_timeout
+        self._reader = Reader()
         self.usable = True
 
     async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See RedisConnection."""
         self.usable = False
+        wanted = len(replies) + len(commands)
         try:
             async with asyncio.timeout(self._call_timeout):
-                await self.raw.send_packed_command(pack(commands), check_health=False)
-                wanted = len(replies) + len(commands)
+                self._to.write(pack(commands))
+                await self._to.drain()
                 while len(replies) < wanted:
-                    replies.append(await self._read())
-        except _LOST as exc:
+                    self._reader.feed(_checked(await self._from.read(_CHUNK)), replies)
+        except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         self.usable = True
-
-    async def _read(self) -> Reply:
-        try:
-            return await self.raw.read_response(disable_decoding=True, disconnect_on_error=False)
-        except exceptions.RedisError as exc:
-            if is_answer(exc):
-                return exc
-            raise
 
     async def close(self) -> None:
         """See RedisConnection."""
         self.usable = False
-        with contextlib.suppress(*_LOST):
-            await self.raw.disconnect(nowait=True)
+        with contextlib.suppress(exceptions.RedisError, OSError):
+            await self._raw.disconnect(nowait=True)
 
 
-def pack(commands: Sequence[Command]) -> list[bytes]:
-    """The commands as the protocol has them, in one piece."""
-    parts = []
-    for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        parts.extend([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
-    return [b"".join(parts)]
+def _checked(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionResetError("the server has closed it")
+    return data

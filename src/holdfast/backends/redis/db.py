@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from redis import exceptions
-
 from holdfast.backends.batching import settle
-from holdfast.backends.redis.connection import Command, Reply
 from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.pipeline import Operation, Pipeline, call_unknown
+from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.servers import Address, Servers
 from holdfast.backends.redis.watch import Subscriber
 from holdfast.errors import StoreClosed, StoreError, Unavailable
@@ -124,6 +122,6 @@ class RedisDb:
             raise
         await self._servers.follow(commands, replies)
         for reply in replies:
-            if isinstance(reply, exceptions.RedisError):
+            if isinstance(reply, Refusal):
                 raise translate(reply, pool.where) from reply
         return replies

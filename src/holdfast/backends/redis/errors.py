@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redis import exceptions
 
+from holdfast.backends.redis.protocol import Refusal
 from holdfast.errors import (
     Database,
     InvalidArgument,
@@ -47,10 +48,10 @@ _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (
 )
 
 
-def translate(exc: exceptions.RedisError, where: str) -> StoreError:
+def translate(refusal: Refusal, where: str) -> StoreError:
     """Our error for what the server answered to a command: it was not done."""
-    code, words = _answer(exc)
-    text = f"{where}: {_HINTS.get(code, '')}{': ' if code in _HINTS else ''}{code} {words}".strip()
+    code, words = refusal.code, refusal.words
+    text = f"{where}: {_HINTS[code]}: {refusal}" if code in _HINTS else f"{where}: {refusal}"
     if code in _ANSWERS:
         return _ANSWERS[code](text, answer=code)
     for part, kind in _REFUSALS:
@@ -59,9 +60,9 @@ def translate(exc: exceptions.RedisError, where: str) -> StoreError:
     return Database(text, answer=code)
 
 
-def translate_loss(exc: Exception, where: str) -> StoreError:
+def translate_loss(exc: OSError, where: str) -> StoreError:
     """Our error for a connection that broke, or an answer that did not come, in a call."""
-    if isinstance(exc, exceptions.TimeoutError | TimeoutError):
+    if isinstance(exc, TimeoutError):
         return Timeout(f"{where}: no answer in time (call_timeout)", outcome_unknown=True)
     return Unavailable(f"{where}: the connection was lost: {exc}", outcome_unknown=True)
 
@@ -73,21 +74,7 @@ def translate_connect(exc: Exception, where: str) -> StoreError:
     if isinstance(exc, exceptions.AuthenticationError):
         return Unauthorized(f"{where}: {exc}")
     if isinstance(exc, exceptions.ResponseError):
-        return translate(exc, where)
+        # redis-py takes the code off, if it knows it.
+        code = getattr(exc, "status_code", None)
+        return translate(Refusal(f"{code or ''} {exc}".strip().encode()), where)
     return Unavailable(f"{where}: {exc}")
-
-
-def is_answer(exc: BaseException) -> bool:
-    """True for an error that the server has sent; the connection is as good as before."""
-    if isinstance(exc, exceptions.ResponseError):
-        return True
-    return isinstance(exc, exceptions.RedisError) and exc.status_code is not None
-
-
-def _answer(exc: exceptions.RedisError) -> tuple[str, str]:
-    """The first word of the server's answer, and the rest; redis-py takes off those it knows."""
-    text = str(exc).strip()
-    if exc.status_code is not None:
-        return exc.status_code, text
-    first, _, rest = text.partition(" ")
-    return (first, rest) if first.isupper() else ("ERR", text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from redis import exceptions
-
 from holdfast.backends.batching import NotBegun
-from holdfast.backends.redis.connection import Command, RedisConnection, Reply
+from holdfast.backends.redis.connection import RedisConnection
 from holdfast.backends.redis.errors import translate
+from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
-from holdfast.backends.redis.servers import Address, Servers
+from holdfast.backends.redis.servers import Address, Servers, is_redirection
 from holdfast.errors import StoreError, Unavailable
 from holdfast.runtime import Unit
 
@@ -100,7 +99,7 @@ class Pipeline:
             unit.settled = True
 
     def _answer(self, unit: Unit, item: object, reply: Reply) -> object:
-        if isinstance(reply, exceptions.RedisError):
+        if isinstance(reply, Refusal):
             raise translate(reply, self._pool.where) from reply
         return unit.batch.answer(reply, item)
 
@@ -109,9 +108,7 @@ async def call_unknown(
     connection: RedisConnection, commands: Sequence[Command], replies: list[Reply]
 ) -> None:
     """Load the scripts that the server did not know, and call them again."""
-    unknown = [
-        at for at, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)
-    ]
+    unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]
     if unknown:
         loading = [
             (b"SCRIPT", b"LOAD", text_of(sha)) for sha in {commands[at][1] for at in unknown}
@@ -128,8 +125,11 @@ def _answered(units: list[Unit], replies: list[Reply]) -> Iterator[tuple[Unit, S
     for unit in units:
         end = begin + len(unit.items)
         if end <= len(replies) and not any(
-            isinstance(reply, exceptions.NoScriptError | exceptions.AskError)
-            for reply in replies[begin:end]
+            is_redirection(reply) or _is_unknown(reply) for reply in replies[begin:end]
         ):
             yield unit, replies[begin:end]
         begin = end
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code == "NOSCRIPT"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.backends.redis.connection import Command, Reply
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
+from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.facets.records import (
     LOG,

@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from redis import exceptions
 from redis.crc import key_slot
 
-from holdfast.backends.redis.connection import Command, RedisConnection, Reply, Settings
+from holdfast.backends.redis.connection import (
+    AsyncConnection,
+    BlockingConnection,
+    RedisConnection,
+    Settings,
+)
 from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.pool import Pool
+from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import InvalidArgument, StoreError, Unavailable
@@ -88,7 +93,7 @@ class Servers:
         """Have the commands done whose answers only say on which node that is."""
         for at in range(len(replies)):
             for _ in range(_MOST_HOPS):
-                if not isinstance(replies[at], exceptions.AskError):
+                if not is_redirection(replies[at]):
                     break
                 replies[at] = await self._redirect(commands[at], replies[at])
 
@@ -97,16 +102,17 @@ class Servers:
         for pool in list(self._pools.values()):
             await pool.close()
 
-    async def _redirect(self, command: Command, told: exceptions.AskError) -> Reply:
+    async def _redirect(self, command: Command, told: Refusal) -> Reply:
         if command[0] == b"EVALSHA":  # that node may not know the script
             command = (b"EVAL", text_of(command[1]), *command[2:])
         sent: list[Command] = [command]
-        if isinstance(told, exceptions.MovedError):
+        if told.code == "MOVED":
             await self.find()
         else:
             sent.insert(0, (b"ASKING",))
         replies: list[Reply] = []
-        address = (told.host or self._seed[0], int(told.port))
+        host, _, port = told.words.split()[-1].rpartition(":")
+        address = (host or self._seed[0], int(port))
         async with await self.pool(address).take() as connection:
             await connection.exchange(sent, replies)
         return replies[-1]
@@ -116,9 +122,12 @@ class Servers:
         at = address if self.cluster else None
 
         async def connect() -> RedisConnection:
+            settings = self.settings
             if isinstance(self._runtime, BlockingRuntime):
-                return await self.settings.connect_blocking(where, at)
-            return await self.settings.connect_async(where, at)
+                raw = settings.open_blocking(where, at)
+                return BlockingConnection(raw, where, settings.call_timeout)
+            raw = await settings.open_async(where, at)
+            return AsyncConnection(raw, where, settings.call_timeout)
 
         return Pool(connect, self._runtime, where, size=self._pool_size, patience=self._patience)
 
@@ -126,13 +135,18 @@ class Servers:
         replies: list[Reply] = []
         async with await self.pool(address).take() as connection:
             await connection.exchange([(b"CLUSTER", b"SLOTS")], replies)
-        if isinstance(replies[0], exceptions.RedisError):
+        if isinstance(replies[0], Refusal):
             raise translate(replies[0], _shown(address)) from replies[0]
         return [
             # A node that does not know its own name is the one that was asked.
             _Range(first, last, ((primary[0] or b"").decode() or address[0], primary[1]))
             for first, last, primary, *_ in replies[0]
         ]
+
+
+def is_redirection(reply: Reply) -> bool:
+    """True if the server only says on which one the key is."""
+    return isinstance(reply, Refusal) and reply.code in {"MOVED", "ASK"}
 
 
 def _settings(url: str, patience: float, config: StoreConfig) -> Settings:

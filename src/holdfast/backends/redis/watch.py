@@ -11,10 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from redis import exceptions
 
-from holdfast.backends.redis.connection import Blocking, pack
+from holdfast.backends.redis.protocol import pack
 from holdfast.errors import StoreError
 from holdfast.facets.records import LOG
 from holdfast.runtime import Runtime, Topic
@@ -33,7 +34,7 @@ class Subscriber:
 
     def __init__(
         self,
-        connect: Callable[[], Blocking],
+        connect: Callable[[], Any],
         runtime: Runtime,
         channel: bytes,
         namespace: Callable[[bytes], str],
@@ -102,9 +103,9 @@ class Subscriber:
 
     def _serve(self) -> None:
         """Until nobody listens any more."""
-        raw = self._connect().raw
+        raw = self._connect()
         try:
-            raw.send_packed_command(pack([(b"SUBSCRIBE", self._channel)]), check_health=False)
+            raw.send_packed_command([pack([(b"SUBSCRIBE", self._channel)])], check_health=False)
             heard_at = time.monotonic()
             asked = False
             while not self._stopped.is_set() and self.hub.listening:
@@ -114,7 +115,7 @@ class Subscriber:
                 elif time.monotonic() - heard_at > _PING:
                     if asked:
                         raise OSError("the server does not answer")
-                    raw.send_packed_command(pack([(b"PING",)]), check_health=False)
+                    raw.send_packed_command([pack([(b"PING",)])], check_health=False)
                     heard_at, asked = time.monotonic(), True
         finally:
             raw.disconnect()
