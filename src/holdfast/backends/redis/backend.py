@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from holdfast.backends.redis.cells import RedisCells
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.pipeline import Frame
 from holdfast.backends.redis.protocol import Command
 from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.records_index import RedisRecordIndexes
@@ -61,7 +62,8 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         _namespace,
         seconds(config.poll_interval),
     )
-    db = RedisDb(servers, runtime, subscriber, config.wait_replicas)
+    frame = Frame(keys.read_clock, lambda topic: (b"PUBLISH", keys.channel, keys.base(topic[1])))
+    db = RedisDb(servers, runtime, subscriber, frame, config.wait_replicas)
     try:
         await servers.find()
         backend = RedisBackend(db, keys, cluster=servers.cluster)

@@ -81,6 +81,7 @@ class WriteCells:
     """Sets, swaps and deletes. See Operation."""
 
     writes = True
+    timed = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -123,6 +124,7 @@ class ReadCells:
     """Cells by their names. See Operation."""
 
     writes = False
+    timed = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from holdfast.backends.batching import settle
 from holdfast.backends.redis.errors import translate
-from holdfast.backends.redis.pipeline import Operation, Pipeline, call_unknown
+from holdfast.backends.redis.pipeline import Frame, Operation, Pipeline, call_unknown
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.servers import Address, Servers
 from holdfast.backends.redis.watch import Subscriber
@@ -29,11 +29,17 @@ class RedisDb:
     """The connections of one open store."""
 
     def __init__(
-        self, servers: Servers, runtime: Runtime, subscriber: Subscriber, wait_replicas: int
+        self,
+        servers: Servers,
+        runtime: Runtime,
+        subscriber: Subscriber,
+        frame: Frame,
+        wait_replicas: int,
     ) -> None:
         self._servers = servers
         self.runtime = runtime
         self.subscriber = subscriber
+        self._frame = frame
         self._wait = wait_replicas
         self._closed = False
         self._finish = runtime.once(self._drain_and_free)
@@ -71,6 +77,11 @@ class RedisDb:
         self.check()
         return self.subscriber.listen(topic)
 
+    async def tell(self, topic: Topic) -> None:
+        """Wake those who listen to it, in this process or another."""
+        self.subscriber.tell([topic])
+        await self.ask([self._frame.hint(topic)], b"")
+
     def check(self) -> None:
         """Raise when the store is closed or used where it must not be."""
         self.runtime.check()
@@ -103,7 +114,8 @@ class RedisDb:
         if found is None:
 
             async def flush(units: list[Unit]) -> None:
-                await settle(units, Pipeline(self._servers, address, self._wait if writes else 0))
+                wait = self._wait if writes else 0
+                await settle(units, Pipeline(self._servers, address, self._frame, wait))
                 self.subscriber.tell(unit.topic for unit in units)
 
             # setdefault: two threads may come here first at once, and must share one.

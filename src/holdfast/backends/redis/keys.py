@@ -53,6 +53,10 @@ class Keys:
         self._cluster = cluster
         self.namespaces = f"{prefix}:namespaces".encode()
         self.channel = f"{prefix}:changes".encode()
+        self.read_clock: list[list[bytes]] = [[b"TIME"]]
+        """The commands whose answers add up to the store's clock."""
+        if not cluster:
+            self.read_clock.append([b"GET", self.clock(b"")])
 
     def base(self, namespace: str) -> bytes:
         """With which all keys of the namespace begin."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.batching import NotBegun
 from holdfast.backends.redis.connection import RedisConnection
@@ -11,8 +11,9 @@ from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.backends.redis.servers import Address, Servers, is_redirection
+from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError, Unavailable
-from holdfast.runtime import Unit
+from holdfast.runtime import Topic, Unit
 
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -27,6 +28,10 @@ class Operation(Protocol[Item_contra, Answer_co]):
     def writes(self) -> bool:
         """True if it may change something."""
 
+    @property
+    def timed(self) -> bool:
+        """True if its answers depend on the clock: they come as Timed."""
+
     def command(self, item: Item_contra, *, repeat: bool) -> Command:
         """The command; in a repeat an earlier one may have been applied."""
 
@@ -34,42 +39,65 @@ class Operation(Protocol[Item_contra, Answer_co]):
         """What the server's answer means."""
 
 
+class Timed(NamedTuple):
+    """An answer from some moment between these two of the store's clock."""
+
+    early_us: int
+    late_us: int
+    reply: Reply
+
+
+class Frame(NamedTuple):
+    """What goes out around the commands of a pipeline."""
+
+    clock: Sequence[Command]
+    """Before and after commands that are timed: cheaper than a script for each of them."""
+
+    hint: Callable[[Topic], Command]
+    """After a change, to those who watch in other processes."""
+
+
 class Pipeline:
     """One attempt after the other to have units done by one server. See Attempt."""
 
-    def __init__(self, servers: Servers, address: Address, wait_replicas: int) -> None:
+    def __init__(
+        self, servers: Servers, address: Address, frame: Frame, wait_replicas: int
+    ) -> None:
         self._servers = servers
         self._pool = servers.pool(address)
+        self._frame = frame
         self._wait = wait_replicas
 
     async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
-        """See Attempt. What was answered before a connection broke is settled."""
+        """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
         left = [unit for unit in units if not unit.settled]
-        commands = [unit.batch.command(item, repeat=repeat) for unit in left for item in unit.items]
-        replies: list[Reply] = []
+        sent = _Sent(left, self._frame, repeat=repeat)
         try:
             lease = await self._pool.take()
         except StoreError as exc:
             raise NotBegun(exc) from exc
         async with lease as connection:
             try:
-                await connection.exchange(commands, replies)
-                await call_unknown(connection, commands, replies)
-                await self._servers.follow(commands, replies)
-                missing = await self._missing_replicas(connection, commands[0])
+                await connection.exchange(sent.all, sent.replies)
+                if await call_unknown(connection, sent.all, sent.replies):
+                    await connection.exchange(sent.after, [])  # that was too soon
+                await self._servers.follow(sent.all, sent.replies)
+                missing = await self._missing_replicas(connection, sent.all)
             except StoreError as exc:
-                if not self._wait:
-                    self._settle(_answered(left, replies))
                 if not any(unit.batch.writes for unit in left):
                     exc.outcome_unknown = False
+                elif not self._wait:
+                    self._settle(sent)
                 raise
         if missing is not None:
             for unit in left:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
-        self._settle(_answered(left, replies))
+        self._settle(sent)
 
-    async def _missing_replicas(self, connection: RedisConnection, first: Command) -> str | None:
+    async def _missing_replicas(
+        self, connection: RedisConnection, commands: Sequence[Command]
+    ) -> str | None:
         """What to say if too few replicas have it; None if enough have."""
         if not self._wait:
             return None
@@ -78,15 +106,15 @@ class Pipeline:
         # All writes are scripts, whose first key is the base of their namespace.
         # WAIT is about the connection's own writes, and an operation that was known made none.
         # What comes after it has come after everything before.
-        touch = (b"SET", first[3] + b":wait", b"", b"PX", b"1000")
+        touch = (b"SET", commands[0][3] + b":wait", b"", b"PX", b"1000")
         wait = (b"WAIT", b"%d" % self._wait, b"%d" % max(1, millis))
         await connection.exchange([touch, wait], replies)
         if isinstance(replies[-1], int) and replies[-1] >= self._wait:
             return None
         return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"
 
-    def _settle(self, answered: Iterator[tuple[Unit, Sequence[Reply]]]) -> None:
-        for unit, replies in answered:
+    def _settle(self, sent: _Sent) -> None:
+        for unit, replies in sent.answered():
             if unit.settled:
                 continue
             try:
@@ -104,10 +132,49 @@ class Pipeline:
         return unit.batch.answer(reply, item)
 
 
+class _Sent:
+    """The commands of a pipeline, and their answers as they come."""
+
+    def __init__(self, units: list[Unit], frame: Frame, *, repeat: bool) -> None:
+        self._units = units
+        timed = any(unit.batch.timed for unit in units)
+        self._before = frame.clock if timed else ()
+        own = [unit.batch.command(item, repeat=repeat) for unit in units for item in unit.items]
+        topics = {unit.topic for unit in units if unit.topic is not None}
+        self.after = [*self._before, *map(frame.hint, topics)]
+        self.all: list[Command] = [*self._before, *own, *self.after]
+        self.replies: list[Reply] = []
+
+    def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
+        """The units whose answers are all there, with them."""
+        begin = len(self._before)
+        for unit in self._units:
+            end = begin + len(unit.items)
+            found = self.replies[begin:end]
+            if end <= len(self.replies) and not any(map(_undone, found)):
+                yield unit, self._with_clock(found) if unit.batch.timed else found
+            begin = end
+
+    def _with_clock(self, found: list[Reply]) -> list[Reply]:
+        width = len(self._before)
+        end = len(self.replies) - len(self.after)
+        early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
+        return [one if isinstance(one, Refusal) else Timed(early, late, one) for one in found]
+
+
+def _clock(replies: list[Reply]) -> int:
+    """The store's clock: the server's, and the offset where there is one."""
+    for reply in replies:
+        if isinstance(reply, Refusal):
+            raise translate(reply, "the clock")
+    (whole, micros), *offset = replies
+    return int(whole) * MICROSECONDS + int(micros) + sum(int(one or 0) for one in offset)
+
+
 async def call_unknown(
     connection: RedisConnection, commands: Sequence[Command], replies: list[Reply]
-) -> None:
-    """Load the scripts that the server did not know, and call them again."""
+) -> bool:
+    """Load the scripts that the server did not know, and call them again; False if it knew all."""
     unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]
     if unknown:
         loading = [
@@ -117,18 +184,11 @@ async def call_unknown(
         await connection.exchange([*loading, *(commands[at] for at in unknown)], again)
         for at, reply in zip(unknown, again[len(loading) :], strict=True):
             replies[at] = reply
+    return bool(unknown)
 
 
-def _answered(units: list[Unit], replies: list[Reply]) -> Iterator[tuple[Unit, Sequence[Reply]]]:
-    """The units whose answers are all there, with them."""
-    begin = 0
-    for unit in units:
-        end = begin + len(unit.items)
-        if end <= len(replies) and not any(
-            is_redirection(reply) or _is_unknown(reply) for reply in replies[begin:end]
-        ):
-            yield unit, replies[begin:end]
-        begin = end
+def _undone(reply: Reply) -> bool:
+    return _is_unknown(reply) or is_redirection(reply)
 
 
 def _is_unknown(reply: Reply) -> bool:

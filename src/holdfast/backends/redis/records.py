@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
+from holdfast.backends.redis.pipeline import Timed
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.facets.records import (
@@ -32,7 +34,7 @@ class RedisRecords:
         self._keys = keys
         self._write = WriteRecords(keys)
         self._read = ReadRecords(keys)
-        self._page = Script("page_records")
+        self._anew = Script("read_record")
         self._purge = Script("purge_records")
         self._listed: set[str] = set()  # namespaces that the store knows to be in its list
 
@@ -54,12 +56,18 @@ class RedisRecords:
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
         """See RecordsBackend."""
         (found,) = await self._db.do(self._read, [(key, fields)], self._keys.base(key[0]))
-        return found
+        return (found or await self._read_anew((key, fields))).stored
 
-    async def get_all(self, namespace: str, keys: Sequence[str]) -> Sequence[StoredRecord | None]:
-        """The records with these keys as they are now."""
-        items = [((namespace, key), None) for key in keys]
-        return await self._db.do(self._read, items, self._keys.base(namespace))
+    async def read(
+        self, namespace: str, keys: Sequence[bytes], fields: tuple[str, ...] | None = None
+    ) -> list[tuple[str, Kept]]:
+        """The records with these keys, also those that are no longer there."""
+        items: list[ReadItem] = [((namespace, key.decode()), fields) for key in keys]
+        found = await self._db.do(self._read, items, self._keys.base(namespace))
+        return [
+            (item[0][1], kept or await self._read_anew(item))
+            for item, kept in zip(items, found, strict=True)
+        ]
 
     async def page(
         self,
@@ -85,18 +93,14 @@ class RedisRecords:
         limit: int,
         fields: tuple[str, ...] | None = None,
     ) -> tuple[list[tuple[str, Kept]], str | None]:
-        """Like `page`, with what is kept besides, and those that are no longer there."""
+        """Like `page`, with what is kept besides, and those that are no longer there.
+
+        First the keys, then each record: nobody waits for us to read them all.
+        """
         base = self._keys.base(namespace)
-        low, high = lex_range(prefix, after)
-        command = self._page.call(
-            [base, self._keys.clock(base)],
-            [low, high, b"%d" % limit, *(field.encode() for field in fields or ())],
-        )
-        # Without any field to read, `fields` would mean all of them.
-        if fields is not None and not fields:
-            command.append(META)
-        ((now, *rest),) = await self._db.ask([command], base)
-        found = list(_kept_of(int(now), rest, fields))
+        span = (*lex_range(prefix, after), b"LIMIT", b"0", b"%d" % limit)
+        (keys,) = await self._db.ask([(b"ZRANGEBYLEX", base + b":keys", *span)], base)
+        found = await self.read(namespace, keys, fields) if keys else []
         return found, found[-1][0] if len(found) == limit else None
 
     async def purge(self, limit: int) -> int:
@@ -110,10 +114,19 @@ class RedisRecords:
             (removed,) = await self._db.ask([command], base)
             gone += removed
             if removed:
-                self._db.subscriber.tell([(LOG, name.decode())])
+                await self._db.tell((LOG, name.decode()))
             if gone == limit:
                 break
         return gone
+
+    async def _read_anew(self, item: ReadItem) -> Kept:
+        """The record as of one moment, for one whose time may have run out while it was read."""
+        (namespace, key), fields = item
+        base = self._keys.base(namespace)
+        names = [] if fields is None else [META, *(field.encode() for field in fields)]
+        command = self._anew.call([base, self._keys.clock(base)], [key.encode(), *names])
+        ((now, reply),) = await self._db.ask([command], base)
+        return _kept(int(now), reply, fields)
 
     async def _list(self, namespace: str) -> None:
         command = (b"SADD", self._keys.namespaces, namespace.encode())
@@ -125,6 +138,7 @@ class WriteRecords:
     """All writes, by the table in facets/records.py. See Operation."""
 
     writes = True
+    timed = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -157,78 +171,73 @@ class WriteRecords:
         return bool(reply == _APPLIED)
 
 
+ReadItem = tuple[RecordKey, tuple[str, ...] | None]
+"""A record, and which of its fields; None for all."""
+
+
 class ReadRecords:
-    """Records by their keys. See Operation."""
+    """Records by their keys; None for one whose time may have run out meanwhile. See Operation."""
 
     writes = False
+    timed = True
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._script = Script("read_record")
 
-    def command(self, item: tuple[RecordKey, tuple[str, ...] | None], *, repeat: bool) -> Command:
+    def command(self, item: ReadItem, *, repeat: bool) -> Command:
         """See Operation."""
         del repeat  # reading again is always safe
         (namespace, key), fields = item
-        base = self._keys.base(namespace)
-        names = () if fields is None else fields or ("\0",)
-        return self._script.call(
-            [base, self._keys.clock(base)], [key.encode(), *(name.encode() for name in names)]
-        )
+        record = self._keys.base(namespace) + b":r:" + key.encode()
+        if fields is None:
+            return (b"HGETALL", record)
+        return (b"HMGET", record, META, *(field.encode() for field in fields))
 
-    def answer(
-        self, reply: Reply, item: tuple[RecordKey, tuple[str, ...] | None]
-    ) -> StoredRecord | None:
+    def answer(self, reply: Timed, item: ReadItem) -> Kept | None:
         """See Operation."""
-        now, *rest = reply
-        return _kept(int(now), rest, item[1]).stored
+        early_us, late_us, found = reply
+        kept = _kept(early_us, found, item[1])
+        if kept.stored is None or kept.stored.ttl_us is None:
+            return kept
+        return kept if kept.stored.ttl_us > late_us - early_us else None
 
 
-class Kept:
+class Kept(NamedTuple):
     """A record as it is kept; `stored` is None if it is not there, or not any more."""
 
-    __slots__ = ("number", "stored")
-
-    def __init__(self, stored: StoredRecord | None, number: int) -> None:
-        self.stored = stored
-        self.number = number  # of its newest change
+    stored: StoredRecord | None
+    number: int  # of its newest change
 
 
 def whole(now_us: int, flat: list[bytes]) -> Kept:
     """The record whose fields and values, one after the other, are these."""
     names = iter(flat)
     found = dict(zip(names, names, strict=True))
-    return _seen(now_us, found.pop(META, None), {k.decode(): v for k, v in found.items()}, found)
+    meta = found.pop(META, None)
+    return _seen(now_us, meta, {name.decode(): value for name, value in found.items()})
 
 
-def _kept_of(
-    now_us: int, rest: list[Reply], fields: tuple[str, ...] | None
-) -> Iterator[tuple[str, Kept]]:
-    width = 2 if fields is None else 3
-    for at in range(0, len(rest), width):
-        yield rest[at].decode(), _kept(now_us, rest[at + 1 : at + width], fields)
-
-
-def _kept(now_us: int, rest: list[Reply], fields: tuple[str, ...] | None) -> Kept:
+def _kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -> Kept:
     if fields is None:
-        return whole(now_us, rest[0])
-    length, (meta, *values) = rest
-    found = {k: v for k, v in zip(fields, values, strict=False) if v is not None}
-    return _seen(now_us, meta, found, length > 1)
+        return whole(now_us, reply)
+    meta, *values = reply
+    found = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
+    return _seen(now_us, meta, found)
 
 
-def _seen(now_us: int, meta: bytes | None, fields: Fields, there: object) -> Kept:
+def _seen(now_us: int, meta: bytes | None, fields: Fields) -> Kept:
     if meta is None:
         return Kept(None, 0)
     _, expires, number = map(int, meta[_OP_BYTES:].split(b":"))
-    if not there or (expires and expires <= now_us):
+    if expires and expires <= now_us:  # a deleted one has expired long ago
         return Kept(None, number)
     return Kept(StoredRecord(fields, expires - now_us if expires else None), number)
 
 
 def _expected(expect: Mapping[str, bytes | None]) -> Iterator[bytes]:
-    for field, value in expect.items():
-        yield from (field.encode(), b"0" if value is None else b"1", value or b"")
+    yield from (field.encode() for field in expect)
+    for value in expect.values():
+        yield from (b"0", b"") if value is None else (b"1", value)
 
 
 def _set(settings: Mapping[str, bytes | Stamp | None]) -> Iterator[bytes]:

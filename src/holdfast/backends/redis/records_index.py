@@ -68,13 +68,8 @@ class RedisRecordIndexes:
     async def _read(self, namespace: str, found: Sequence[bytes]) -> list[ListedRecord]:
         listed: list[ListedRecord] = []
         for at in range(0, len(found), _READ_PAGE):
-            keys = [key.decode() for key in found[at : at + _READ_PAGE]]
-            records = await self._records.get_all(namespace, keys)
-            listed += [
-                ListedRecord(key, stored)
-                for key, stored in zip(keys, records, strict=True)
-                if stored is not None
-            ]
+            page = await self._records.read(namespace, found[at : at + _READ_PAGE])
+            listed += [ListedRecord(key, kept.stored) for key, kept in page if kept.stored]
         return listed
 
 
@@ -82,6 +77,7 @@ class ListIndexes:
     """The complete indexes of a namespace, given its base. See Operation."""
 
     writes = False
+    timed = False
 
     def command(self, item: bytes, *, repeat: bool) -> Command:
         """See Operation."""

@@ -1,8 +1,9 @@
 """Wake-ups between processes: one thread that subscribes to the store's channel.
 
-Scripts publish after each change, and say no more than the namespace; what changed is read from
-the log. The thread runs only while somebody listens, on a connection of its own. All of it is
-hints: where it fails, listeners look again after `poll_interval`.
+Every pipeline with changes publishes at its end, no more than their namespace; what changed is
+read from the log. The thread runs only while somebody listens, on a connection of its own.
+
+All of it is hints: where it fails, listeners look again after `poll_interval`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 -- name: write_record
--- One write of a record, by the table in facets/records.py.
+-- One write of a record, by the table in facets/records.py. Each call out of Lua costs as much
+-- as all else, so what cannot have changed is not touched.
 --
 -- KEYS  1  base of the namespace
 --       2  clock
@@ -9,40 +10,38 @@
 --       4  1: other fields go
 --       5  1: the record must be there
 --       6  in a repeat, how many µs ago the first try can have been applied at most; else -1
---       7  how many expectations; for each: field, 1 or 0 (absent), value
---       …  for each field that is set: field, v (value), s (stamp, so many µs from now), d (goes), value
+--       7  how many expectations: first all fields, then for each 1 or 0 (absent), and the value
+--       …  for each field that is set: field; v (value), s (stamp, µs from now) or d (goes); value
 --
 -- Gives 1 applied, 0 refused, -1 a repeat that cannot tell.
 --# parts clock index record
+local PURGE_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 local base, key, op = KEYS[1], ARGV[1], ARGV[2]
 local record = base .. ':r:' .. key
 local now, offset = read_clock(KEYS[2])
-local ttl, replace, doubt = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6])
-local meta = read_meta(record)
+local ttl, replace, doubt, expectations = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local wanted = 8 + expectations
+local found = redis.call('HMGET', record, META, unpack(ARGV, 8, wanted - 1))
+local meta = parse_meta(found[1])
 if meta and meta.op == op then
   return 1
 end
 if doubt >= 0 and meta and meta.updated >= now - doubt then
   return -1
 end
-local filled = meta ~= nil and redis.call('HLEN', record) > 1
-local live = filled and (meta.expires == 0 or meta.expires > now)
+local live = meta ~= nil and (meta.expires == 0 or meta.expires > now)
 if ARGV[5] == '1' and not live then
   return 0
 end
-
-local at, expectations = 8, tonumber(ARGV[7])
-for _ = 1, expectations do
-  local found = live and redis.call('HGET', record, ARGV[at])
-  local wanted = ARGV[at + 1] == '1' and ARGV[at + 2]
-  if found ~= wanted then
+for at = 0, expectations - 1 do
+  local value = live and found[at + 2]
+  if value ~= (ARGV[wanted + 2 * at] == '1' and ARGV[wanted + 2 * at + 1]) then
     return 0
   end
-  at = at + 3
 end
 
 local set, gone = {}, {}
-for field = at, #ARGV, 3 do
+for field = wanted + 2 * expectations, #ARGV, 3 do
   local kind, value = ARGV[field + 1], ARGV[field + 2]
   if kind == 'd' then
     gone[#gone + 1] = ARGV[field]
@@ -51,36 +50,46 @@ for field = at, #ARGV, 3 do
     set[#set + 1] = kind == 's' and digits(math.floor((now + value) / 1000)) or value
   end
 end
-if replace or not live then
+local afresh = replace or not live
+if meta and afresh then
   redis.call('DEL', record)
-elseif #gone > 0 then
+end
+if not afresh then
   for from = 1, #gone, 5000 do -- what unpack takes is limited
     redis.call('HDEL', record, unpack(gone, from, math.min(from + 4999, #gone)))
   end
 end
+if #set == 0 and (afresh or redis.call('HLEN', record) == 1) then
+  -- In `keys` is also what has expired, whoever removed it: those who watch are yet to be told.
+  bury(base, record, key, op, now, offset, redis.call('ZSCORE', base .. ':keys', key))
+  return 1
+end
+
+local before = live and meta.expires or 0
+local expires = before
+if ttl >= 0 then
+  expires = ttl > 0 and now + ttl or 0
+end
+local number = log_change(base, key)
+set[#set + 1] = META
+set[#set + 1] = format_meta(op, now, expires, number)
 for from = 1, #set, 5000 do
   redis.call('HSET', record, unpack(set, from, math.min(from + 4999, #set)))
 end
-
-local kept = live and not replace and 1 or 0 -- the field that is ours
-if redis.call('HLEN', record) == kept then
-  bury(base, record, key, op, now, offset, filled)
-else
-  local expires = ttl > 0 and now + ttl or 0
-  if ttl < 0 and live then
-    expires = meta.expires
-  end
-  write_meta(record, op, now, expires, log_change(base, key))
+if not live then
   redis.call('ZADD', base .. ':keys', 0, key)
-  if expires > 0 then
+end
+if expires > 0 then
+  if afresh or expires ~= before then
     forget_at(record, expires, offset)
     redis.call('ZADD', base .. ':due', digits(expires), key)
-  else
-    redis.call('PERSIST', record)
-    redis.call('ZREM', base .. ':due', key)
   end
-  update_indexes(base, record, key, true)
+elseif before > 0 or not live then -- the server may have removed an expired one, but not from `due`
+  redis.call('PERSIST', record)
+  redis.call('ZREM', base .. ':due', key)
 end
-hint(base)
-remove_due(base, now, offset, 2) -- so that nobody has to purge who writes
+update_indexes(base, record, key, true)
+if number % PURGE_EVERY == 0 then
+  remove_due(base, now, offset, PURGE)
+end
 return 1

@@ -1,26 +1,20 @@
 -- What is kept of a record besides its fields: see keys.py.
 local META = '\0'
 local OP_BYTES = 16
+local GRAVE = 1 -- in place of an expiry, and long ago: the record was deleted
 
-local function read_meta(record)
-  local meta = redis.call('HGET', record, META)
+local function parse_meta(meta)
   if not meta then
     return nil
   end
-  local updated, expires = string.match(string.sub(meta, OP_BYTES + 1), '^(%d+):(%d+):')
+  local updated, expires = string.match(meta, '^(%d+):(%d+):', OP_BYTES + 1)
   return {
     op = string.sub(meta, 1, OP_BYTES), updated = tonumber(updated), expires = tonumber(expires),
   }
 end
 
-local function write_meta(record, op, updated, expires, number)
-  local numbers = digits(updated) .. ':' .. digits(expires) .. ':' .. digits(number)
-  redis.call('HSET', record, META, op .. numbers)
-end
-
--- Tell those who watch to look. The channel is PREFIX:changes.
-local function hint(base)
-  redis.call('PUBLISH', string.match(base, '^(.-):{') .. ':changes', base)
+local function format_meta(op, updated, expires, number)
+  return op .. digits(updated) .. ':' .. digits(expires) .. ':' .. digits(number)
 end
 
 local function log_change(base, key)
@@ -40,7 +34,7 @@ local function bury(base, record, key, op, now, offset, changed)
   redis.call('DEL', record)
   local number = changed and log_change(base, key) or 0
   if op then
-    write_meta(record, op, now, 0, number)
+    redis.call('HSET', record, META, format_meta(op, now, GRAVE, number))
     forget_at(record, now + OP_MEMORY_US, offset)
   end
   redis.call('ZREM', base .. ':keys', key)
@@ -54,7 +48,7 @@ local function remove_due(base, now, offset, limit)
   for _, key in ipairs(due) do
     local record = base .. ':r:' .. key
     if redis.call('ZSCORE', base .. ':keys', key) then
-      local meta = read_meta(record)
+      local meta = parse_meta(redis.call('HGET', record, META))
       bury(base, record, key, meta and meta.op, now, offset, true)
     else
       local number = redis.call('ZSCORE', base .. ':changes', key)
@@ -65,9 +59,6 @@ local function remove_due(base, now, offset, limit)
       redis.call('ZREM', base .. ':changes', key)
       redis.call('ZREM', base .. ':due', key)
     end
-  end
-  if #due > 0 then
-    hint(base)
   end
   return #due
 end
