@@ -27,14 +27,16 @@ _ANSWERS: dict[str, type[StoreError]] = {
     "TRYAGAIN": Unavailable,  # a slot is moving
     "NOREPLICAS": Unavailable,
     "BUSY": Unavailable,  # somebody's script does not end
-    "MOVED": Unavailable,  # again and again
     "ASK": Unavailable,
+    "MOVED": InvalidArgument,
+    "CROSSSLOT": InvalidArgument,
 }
 _HINTS = {
     "OOM": "the server has reached its maxmemory, and nothing was written",
     "MISCONF": "the server cannot write to its disk, and refuses to go on",
     "CROSSSLOT": "the server is part of a cluster: wanted redis+cluster:// in the URL",
     "MOVED": "the server is part of a cluster: wanted redis+cluster:// in the URL",
+    "ASK": "the namespace is being moved to another node of the cluster",
     "WRONGTYPE": "something else is kept under one of this store's keys; is the prefix its own?",
 }
 _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (

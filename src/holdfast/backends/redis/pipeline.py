@@ -147,19 +147,22 @@ class _Sent:
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""
-        begin = len(self._before)
+        begin = width = len(self._before)
+        early = late = 0
+        if width and len(self.replies) == len(self.all):
+            end = len(self.replies) - len(self.after)
+            early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
         for unit in self._units:
             end = begin + len(unit.items)
             found = self.replies[begin:end]
             if end <= len(self.replies) and not any(map(_undone, found)):
-                yield unit, self._with_clock(found) if unit.batch.timed else found
+                if unit.batch.timed:
+                    found = [
+                        one if isinstance(one, Refusal) else Timed(early, late, one)
+                        for one in found
+                    ]
+                yield unit, found
             begin = end
-
-    def _with_clock(self, found: list[Reply]) -> list[Reply]:
-        width = len(self._before)
-        end = len(self.replies) - len(self.after)
-        early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
-        return [one if isinstance(one, Refusal) else Timed(early, late, one) for one in found]
 
 
 def _clock(replies: list[Reply]) -> int:

@@ -1,7 +1,7 @@
 """The protocol, RESP2, in bytes: what is sent, and what comes back.
 
 redis-py's own reader in Python awaits every line: a record of 12 fields took it 250 µs.
-This one takes what has arrived and goes through it in one loop: 15 µs.
+This one takes what has arrived and goes through it in one loop: 20 µs.
 """
 
 from __future__ import annotations
@@ -76,11 +76,13 @@ class Reader:
                     value = buffer[begin:end]
             elif kind == _ARRAY:
                 length = int(buffer[at + 1 : end])
-                if length > 0:
-                    self._open.append(([], length))
-                    at = end + 2
+                if length >= 0:
+                    value, at = _bulks(buffer, end + 2, length)
+                    if len(value) < length:
+                        self._open.append((value, length))
+                    else:
+                        self._add(value, replies)
                     continue
-                value = [] if length == 0 else None
             else:
                 value = _line(kind, buffer[at + 1 : end])
             at = end + 2
@@ -96,6 +98,30 @@ class Reader:
             self._open.pop()
             value = found
         replies.append(value)
+
+
+def _bulks(buffer: bytes, at: int, length: int) -> tuple[list[Reply], int]:
+    """Up to `length` values that follow each other whole, and where they end.
+
+    Nearly every list is one of values, and so is read without a call for each.
+    """
+    found: list[Reply] = []
+    find, size = buffer.find, len(buffer)
+    while len(found) < length and at < size and buffer[at] == _BULK:
+        end = find(b"\r\n", at)
+        if end < 0:
+            break
+        count = int(buffer[at + 1 : end])
+        if count < 0:
+            found.append(None)
+            at = end + 2
+            continue
+        stop = end + 2 + count
+        if stop + 2 > size:
+            break
+        found.append(buffer[end + 2 : stop])
+        at = stop + 2
+    return found, at
 
 
 def _line(kind: int, line: bytes) -> Reply:

@@ -1,8 +1,8 @@
 """Which server a key is on: the one that the URL names, or a node of its cluster.
 
 A cluster tells its nodes by slots. What a node answers with MOVED was not done: the map is
-read anew, and the command goes where the answer says. ASK is for this one command: its slot is
-on its way to another node.
+read anew, and the command goes where the answer says. ASK is not followed: while a slot is moved
+key by key, a script at its new place would not see what is still at the old one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Servers:
     async def follow(self, commands: Sequence[Command], replies: list[Reply]) -> None:
         """Have the commands done whose answers only say on which node that is."""
         for at in range(len(replies)):
-            for _ in range(_MOST_HOPS):
+            for _ in range(_MOST_HOPS if self.cluster else 0):
                 if not is_redirection(replies[at]):
                     break
                 replies[at] = await self._redirect(commands[at], replies[at])
@@ -105,17 +105,13 @@ class Servers:
     async def _redirect(self, command: Command, told: Refusal) -> Reply:
         if command[0] == b"EVALSHA":  # that node may not know the script
             command = (b"EVAL", text_of(command[1]), *command[2:])
-        sent: list[Command] = [command]
-        if told.code == "MOVED":
-            await self.find()
-        else:
-            sent.insert(0, (b"ASKING",))
+        await self.find()
         replies: list[Reply] = []
         host, _, port = told.words.split()[-1].rpartition(":")
         address = (host or self._seed[0], int(port))
         async with await self.pool(address).take() as connection:
-            await connection.exchange(sent, replies)
-        return replies[-1]
+            await connection.exchange([command], replies)
+        return replies[0]
 
     def _new_pool(self, address: Address) -> Pool:
         where = _shown(address)
@@ -146,7 +142,7 @@ class Servers:
 
 def is_redirection(reply: Reply) -> bool:
     """True if the server only says on which one the key is."""
-    return isinstance(reply, Refusal) and reply.code in {"MOVED", "ASK"}
+    return isinstance(reply, Refusal) and reply.code == "MOVED"
 
 
 def _settings(url: str, patience: float, config: StoreConfig) -> Settings:
