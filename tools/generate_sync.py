@@ -109,9 +109,8 @@ def _apply(source: str, edits: list[Edit]) -> str:
 
 
 def _with_import(text: str) -> str:
-    """Put the import of `run` behind the last of our own imports; the linter sorts them."""
-    ours = re.finditer(r"^from holdfast.*?(?:\)\n|[^(]\n)", text, re.MULTILINE | re.DOTALL)
-    at = max(match.end() for match in ours)
+    """Put the import of `run` before the first of our own imports; the linter sorts them."""
+    at = text.index("\nfrom holdfast") + 1
     return text[:at] + IMPORT + text[at:]
 
 

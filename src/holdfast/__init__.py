@@ -33,6 +33,7 @@ from holdfast.facets.cells import Cell, CellChange
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
+from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.store import Store
@@ -51,10 +52,13 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Database",
+    "DeadLetter",
+    "GroupStatus",
     "InvalidArgument",
     "InvalidState",
     "LockConflict",
     "MergeResult",
+    "Message",
     "NotFound",
     "PreconditionFailed",
     "Record",

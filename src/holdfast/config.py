@@ -21,7 +21,7 @@ Commit = Literal["inline", "thread"]
 Locking = Literal["normal", "exclusive"]
 History = Literal["all"] | int | timedelta
 
-_OF_SERVERS = frozenset({"pool_size", "connect_timeout", "call_timeout", "poll_interval"})
+_OF_SERVERS = frozenset({"pool_size", "connect_timeout", "poll_interval"})
 ENGINE_SETTINGS = {
     "sqlite": frozenset({"commit", "busy_timeout", "checkpoint_pages", "locking", "vfs"}),
     "postgres": frozenset(
@@ -33,8 +33,8 @@ ENGINE_SETTINGS = {
         }
     )
     | _OF_SERVERS,
-    "redis": frozenset({"prefix", "wait_replicas"}) | _OF_SERVERS,
-    "nats": frozenset({"bucket", "replicas"}) | _OF_SERVERS,
+    "redis": frozenset({"prefix", "wait_replicas", "call_timeout"}) | _OF_SERVERS,
+    "nats": frozenset({"bucket", "replicas", "call_timeout"}) | _OF_SERVERS,
 }
 """The settings that only some engines have; all others are everybody's."""
 

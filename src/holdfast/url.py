@@ -151,12 +151,12 @@ def _settings(query: str, engine: str) -> tuple[dict[str, str], list[str]]:
         if name not in StoreConfig.__struct_fields__:
             foreign.append(option)
             continue
-        for owner, names in ENGINE_SETTINGS.items():
-            if name in names and owner != engine:
-                raise InvalidArgument(
-                    f"store URL: {name} is a setting of {owner}, and this is {engine}; "
-                    f"its settings are {_known(engine)}"
-                )
+        owners = [owner for owner, names in ENGINE_SETTINGS.items() if name in names]
+        if owners and engine not in owners:
+            raise InvalidArgument(
+                f"store URL: {name} is a setting of {' and '.join(owners)}, and this is {engine}; "
+                f"its settings are {_known(engine)}"
+            )
         ours[name] = unquote(option.partition("=")[2])
     return ours, foreign
 
@@ -166,7 +166,7 @@ def _name(option: str) -> str:
 
 
 def _known(engine: str) -> str:
-    others = {name for owner, names in ENGINE_SETTINGS.items() if owner != engine for name in names}
+    others = set[str]().union(*ENGINE_SETTINGS.values()) - ENGINE_SETTINGS[engine]
     return ", ".join(name for name in StoreConfig.__struct_fields__ if name not in others)
 
 

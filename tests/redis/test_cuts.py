@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from uuid import uuid4
+import time
+from collections.abc import Callable, Iterator
+from uuid import UUID, uuid4
 
 import pytest
 
 import holdfast
 from holdfast import Record
+from holdfast.backends.redis.records import SeenWrite
 from holdfast.facets.records import KEEP_TTL, RecordWrite
 from holdfast.runtime.blocking import run
 from holdfast.testing.proxy import FaultProxy
@@ -69,17 +71,18 @@ def test_a_request_that_was_lost_is_done_by_the_repeat(
         assert store.records.get("a") == Record({"n": b"5"})
 
 
-@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("where", ["reply", "server"])
 def test_two_lost_answers_are_unknown_and_the_callers_repeat_settles_it(
-    server: ValkeyServer, proxy: FaultProxy, done: bool
+    server: ValkeyServer, proxy: FaultProxy, where: str
 ) -> None:
-    cut = proxy.cut_before_reply if done else proxy.cut_before_server
+    cut = proxy.cut_before_reply if where == "reply" else proxy.cut_before_server
     with holdfast.open(proxy.through(server.fresh_url())) as store:
         store.records.put("a", {"n": 0})
-        for call in (
+        calls: list[Callable[[UUID], object]] = [
             lambda op: store.records.compare_and_swap("a", "n", 0, 1, op_id=op),
             lambda op: store.cells.cas("c", None, "x", op_id=op),
-        ):
+        ]
+        for call in calls:
             op = uuid4()
             cut(b"EVALSHA", times=2)
             with pytest.raises(holdfast.Unavailable) as caught:
@@ -172,6 +175,10 @@ def test_a_cancelled_caller_harms_nobody(server: ValkeyServer, proxy: FaultProxy
 # Repeats that cannot tell
 
 
+def _prefix(store: holdfast.Store) -> str:
+    return str(store._config.prefix)  # noqa: SLF001
+
+
 def _swap(op: bytes, begun: float) -> RecordWrite:
     return RecordWrite(
         ("default", "a"), {"n": b"0"}, {"n": b"1"}, False, False, KEEP_TTL, op, begun
@@ -181,23 +188,38 @@ def _swap(op: bytes, begun: float) -> RecordWrite:
 def test_a_repeat_after_somebody_elses_write_is_uncertain_for_as_long_as_it_may_be(
     server: ValkeyServer,
 ) -> None:
-    import time
-
     with holdfast.open(server.fresh_url()) as store:
         backend = store._backend  # noqa: SLF001
         operation = backend.records._write  # type: ignore[attr-defined]  # noqa: SLF001
         db = backend.records._db  # type: ignore[attr-defined]  # noqa: SLF001
         store.records.put("a", {"n": 0})
-        write = _swap(uuid4().bytes, time.monotonic())
+        write = SeenWrite(_swap(uuid4().bytes, time.monotonic()), 0)
         command = operation.command(write, repeat=True)
         assert run(db.ask([command], b"")) == [-1]
         with pytest.raises(holdfast.Unavailable, match="others have written") as caught:
             operation.answer(-1, write)
         assert caught.value.outcome_unknown
         run(backend.move_clock(3600 * 1_000_000))
-        assert run(db.ask([command], b"")) == [1]  # what is there is older than the first try
+        assert run(db.ask([command], b"")) == [3]  # what is there is older than the first try
         assert store.records.get("a") == Record({"n": b"1"})
-        assert run(db.ask([command], b"")) == [1]
+        assert run(db.ask([command], b"")) == [3]
+
+
+def test_a_repeat_over_a_write_from_before_the_call_is_certain(
+    server: ValkeyServer, proxy: FaultProxy
+) -> None:
+    with (
+        holdfast.open(server.fresh_url()) as other,
+        holdfast.open(proxy.through(server.url(prefix=_prefix(other)))) as store,
+    ):
+        other.records.put("a", {"n": 0})
+        store.records.put("b", {"n": 0})  # its number is above that of the other's
+        proxy.cut_before_server(b"EVALSHA")
+        assert store.records.compare_and_swap("a", "n", 0, 1) is True
+        other.records.put("a", {"n": 2})  # this one's is not
+        proxy.cut_before_server(b"EVALSHA")
+        with pytest.raises(holdfast.Unavailable, match="others have written"):
+            store.records.put("a", {"n": 3})
 
 
 def test_a_cell_remembers_its_last_hundred_operations(server: ValkeyServer) -> None:
@@ -231,54 +253,65 @@ def test_a_restart_is_not_noticed(server: ValkeyServer) -> None:
                 assert store.cells.set("c", number) == number + 1
 
 
-def _kills(server: ValkeyServer, rounds: int) -> list[str]:
-    """What was acknowledged and is lost after kills of the server under four writers."""
-    lost: list[str] = []
-    acknowledged: dict[str, int] = {}
-    url = server.fresh_url(durability="standard")
+class _Writers:
+    """Four threads that write rising numbers, and what was acknowledged of them."""
 
-    def write(key: str, go_on: threading.Event) -> None:
-        with holdfast.open(url) as store:
-            while go_on.is_set():
-                number = acknowledged.get(key, 0) + 1
+    def __init__(self, server: ValkeyServer) -> None:
+        self.server = server
+        self.acknowledged = {f"k{number}": 0 for number in range(4)}
+        self.url = server.fresh_url(durability="standard")
+
+    def work_until_killed(self, more: int) -> None:
+        goal = max(self.acknowledged.values()) + more
+        enough = threading.Semaphore(0)
+        threads = [
+            threading.Thread(target=self._write, args=(key, goal, enough))
+            for key in self.acknowledged
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert enough.acquire(timeout=PATIENCE), "a writer did not get as far as it should"
+        self.server.kill()
+        for thread in threads:
+            thread.join()
+        self.server.start()
+
+    def lost(self) -> list[str]:
+        """Where the store has less than was acknowledged, or more than was asked for."""
+        lost = []
+        with holdfast.open(self.url) as store:
+            for key, number in self.acknowledged.items():
+                field = store.records.get_field(key, "n")
+                found = (int(field or 0), store.cells.get(key, 0))
+                if min(found) < number or max(found) > number + 1:
+                    lost.append(f"{key}: {number} was acknowledged, found {found}")
+                self.acknowledged[key] = min(found)
+        return lost
+
+    def _write(self, key: str, goal: int, enough: threading.Semaphore) -> None:
+        with holdfast.open(self.url) as store:
+            while True:
+                number = self.acknowledged[key] + 1
                 try:
                     store.records.put(key, {"n": number})
                     store.cells.set(key, number)
                 except holdfast.StoreError:
                     return
-                acknowledged[key] = number
-
-    for goal in range(1, rounds + 1):
-        go_on = threading.Event()
-        go_on.set()
-        threads = [threading.Thread(target=write, args=(f"k{n}", go_on)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        written = threading.Event()
-        while min([acknowledged.get(f"k{n}", 0) for n in range(4)]) < 10 * goal:
-            written.wait(0.005)
-        server.kill()
-        go_on.clear()
-        for thread in threads:
-            thread.join()
-        server.start()
-        with holdfast.open(url) as store:
-            for key, number in acknowledged.items():
-                field = store.records.get_field(key, "n")
-                found = (int(field or 0), store.cells.get(key, 0))
-                if min(found) < number or max(found) > number + 1:
-                    lost.append(f"{key}: {number} was acknowledged, found {found}")
-                acknowledged[key] = min(found)
-        if lost:
-            break
-    assert sum(acknowledged.values()) or lost
-    return lost
+                self.acknowledged[key] = number
+                if number == goal:
+                    enough.release()
 
 
 def test_killing_the_server_loses_no_acknowledged_write(server: ValkeyServer) -> None:
-    assert _kills(server, rounds=5) == []
+    writers = _Writers(server)
+    for _ in range(5):
+        writers.work_until_killed(more=10)
+        assert writers.lost() == []
 
 
-def test_without_a_log_the_same_kills_lose_writes() -> None:
+def test_without_a_log_the_same_kill_loses_writes() -> None:
     with ValkeyServer({"appendonly": "no"}) as server:
-        assert _kills(server, rounds=1) != []
+        writers = _Writers(server)
+        writers.work_until_killed(more=10)
+        assert writers.lost() != []

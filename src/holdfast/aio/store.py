@@ -18,6 +18,7 @@ from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.retry import repeated
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
+from holdfast.aio.transport import AsyncTransport
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
@@ -41,6 +42,7 @@ class AsyncStore:
         self.cells = AsyncCells(backend, namespace, config)
         self.branches = AsyncBranches(backend, namespace)
         self.records = AsyncRecords(backend, namespace, config)
+        self.transport = AsyncTransport(backend, namespace, config)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
+from holdfast.aio.transport import AsyncTransport
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
 from holdfast.facets.backend import Backend, OpenTransaction, Params
@@ -30,6 +31,7 @@ class AsyncTransaction:
         self._config = config
         self.cells = AsyncCells(opened, namespace, config)
         self.records = AsyncRecords(opened, namespace, config)
+        self.transport = AsyncTransport(opened, namespace, config)
 
     def namespace(self, name: str) -> AsyncTransaction:
         """The same transaction on another namespace."""

@@ -12,6 +12,7 @@ from holdfast.facets.cells import CellLog, CellsBackend
 from holdfast.facets.records import RecordIndexes, RecordLog, RecordsBackend
 from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import Order
+from holdfast.facets.transport import TransportBackend
 from holdfast.facets.watch import Listener
 
 
@@ -36,6 +37,7 @@ class Capability(StrEnum):
     RECORDS = "records: fields with a time to live, compare-and-set, scan"
     RECORDS_INDEX = "records: scans by an index"
     RECORDS_WATCH = "records: watch, from a cursor too"
+    TRANSPORT = "transport: publish, consumer groups, dead letters"
     SESSIONS = "cells: sessions, which read one snapshot"
 
 
@@ -68,7 +70,7 @@ class _Missing:
 
 def no_watch(where: str) -> InvalidState:
     """The error for a watch inside a transaction or session."""
-    return InvalidState(f"there is no watch inside a {where}: watch through the store")
+    return InvalidState(f"nobody waits for changes inside a {where}: do so through the store")
 
 
 class Engine(Protocol):
@@ -119,7 +121,18 @@ class RecordFacets(Engine, Protocol):
         """The log of the namespace's records, and one who hears of news."""
 
 
-class Facets(CellFacets, RecordFacets, Protocol):
+class TransportFacets(Engine, Protocol):
+    """What the transport needs."""
+
+    @property
+    def transport(self) -> TransportBackend:
+        """The engine's transport."""
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """One who hears of messages in the namespace; not in a transaction."""
+
+
+class Facets(CellFacets, RecordFacets, TransportFacets, Protocol):
     """What facades work on: a store, or one transaction of it."""
 
 

@@ -42,7 +42,7 @@ OP_MEMORY_US = 24 * 3600 * 1_000_000
 
 _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
-# Clocks are read at different moments of a call; see `surely_undone`.
+# Clocks are read at different moments of a call, and may be set meanwhile.
 _SLACK_US = 1_000_000
 
 
@@ -283,11 +283,11 @@ def surely_undone(write: RecordWrite, now_us: int, updated_at_us: int) -> bool:
 
     The record has another operation id, and was last written before the caller asked.
     """
-    return updated_at_us < now_us - possibly_done_us(write)
+    return updated_at_us < now_us - asked_ago_us(write)
 
 
-def possibly_done_us(write: RecordWrite) -> int:
-    """How many microseconds ago a lost try of the write can have been applied at most."""
+def asked_ago_us(write: RecordWrite) -> int:
+    """How long ago the caller asked, at most."""
     return int((time.monotonic() - write.begun) * 1_000_000) + _SLACK_US
 
 

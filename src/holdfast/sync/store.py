@@ -25,6 +25,7 @@ from holdfast.sync.cells import Cells
 from holdfast.sync.records import Records
 from holdfast.sync.retry import repeated
 from holdfast.sync.transaction import Transaction, TransactionScope
+from holdfast.sync.transport import Transport
 
 T = TypeVar("T")
 _LONGEST = 24 * 24 * 3600.0  # of a transaction: what engines and timers can count to
@@ -43,6 +44,7 @@ class Store:
         self.cells = Cells(backend, namespace, config)
         self.branches = Branches(backend, namespace)
         self.records = Records(backend, namespace, config)
+        self.transport = Transport(backend, namespace, config)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""

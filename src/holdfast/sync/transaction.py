@@ -21,6 +21,7 @@ from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
 from holdfast.sync.records import Records
+from holdfast.sync.transport import Transport
 
 
 class Transaction:
@@ -32,6 +33,7 @@ class Transaction:
         self._config = config
         self.cells = Cells(opened, namespace, config)
         self.records = Records(opened, namespace, config)
+        self.transport = Transport(opened, namespace, config)
 
     def namespace(self, name: str) -> Transaction:
         """The same transaction on another namespace."""

@@ -20,6 +20,7 @@ from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
+from holdfast.aio.transport import AsyncConsumer, AsyncDelivery, AsyncTransport
 from holdfast.aio.watch import AsyncWatch
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
@@ -28,6 +29,7 @@ from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
 from holdfast.sync.transaction import Transaction, TransactionScope
+from holdfast.sync.transport import Consumer, Delivery, Transport
 from holdfast.sync.watch import Watch
 
 T = TypeVar("T")
@@ -40,6 +42,9 @@ _TWINS: dict[type, type] = {
     Transaction: AsyncTransaction,
     TransactionScope: AsyncTransactionScope,
     Watch: AsyncWatch,
+    Transport: AsyncTransport,
+    Consumer: AsyncConsumer,
+    Delivery: AsyncDelivery,
 }
 
 

@@ -16,13 +16,16 @@ from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
+from holdfast.backends.postgres.records import PostgresRecords
 from holdfast.backends.postgres.search import PostgresSearch
 from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
+from holdfast.backends.postgres.transport import PostgresTransport
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
+from holdfast.facets import cells, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -31,7 +34,8 @@ from holdfast.facets.backend import (
     Progress,
     no_watch,
 )
-from holdfast.facets.cells import LOG, CellLog, Retention
+from holdfast.facets.cells import CellLog, Retention
+from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
@@ -71,6 +75,8 @@ class PostgresBackend:
         self.branches = PostgresBranches(db, dialect, self.cells, retention)
         self.search = PostgresSearch(db, dialect, self.cells.lineages)
         self._sessions = PostgresSessions(db, dialect, retention)
+        self.records = self.record_indexes = PostgresRecords(db, dialect)
+        self.transport = PostgresTransport(db, dialect)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -82,7 +88,15 @@ class PostgresBackend:
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets."""
-        return self.cells, self._db.listen((LOG, namespace))
+        return self.cells, self._db.listen((cells.LOG, namespace))
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        return self.records, self._db.listen((records.LOG, namespace))
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        return self._db.listen((transport.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -146,11 +160,23 @@ class PostgresOpenTransaction:
         self._scope = scope
         self.cells = PostgresCells(scope, dialect, Retention.of(config.history))
         self.search = PostgresSearch(scope, dialect, self.cells.lineages, inside=True)
+        self.records = self.record_indexes = PostgresRecords(scope, dialect, inside=True)
+        self.transport = PostgresTransport(scope, dialect)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

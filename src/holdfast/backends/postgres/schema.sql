@@ -2,6 +2,43 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_names text[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_answer record;
+BEGIN
+    FOR v_answer IN
+        SELECT i.item, g.id, i.xid::xid8 AS feed_xid, i.commit_id, i.number, i.due_us
+        FROM unnest(p_namespaces, p_names, p_xids, p_commits, p_numbers, p_due_us)
+            WITH ORDINALITY AS i (namespace, name, xid, commit_id, number, due_us, item)
+        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.name = i.name
+        ORDER BY g.id, i.xid::xid8, i.commit_id, i.item
+    LOOP
+        IF v_answer.due_us < 0 THEN
+            DELETE FROM "holdfast".deliveries AS d
+            WHERE d.group_id = v_answer.id
+              AND d.feed_xid = v_answer.feed_xid
+              AND d.commit_id = v_answer.commit_id
+              AND d.number = v_answer.number
+              AND d.due_at IS NOT NULL;
+        ELSE
+            UPDATE "holdfast".deliveries AS d
+            SET due_at = v_now + v_answer.due_us
+            WHERE d.group_id = v_answer.id
+              AND d.feed_xid = v_answer.feed_xid
+              AND d.commit_id = v_answer.commit_id
+              AND d.number = v_answer.number
+              AND d.due_at IS NOT NULL;
+        END IF;
+        item := v_answer.item;
+        took_effect := FOUND;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -12,7 +49,7 @@ DECLARE
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE "holdfast".cell_versions IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM "holdfast".epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
@@ -193,6 +230,44 @@ v_now := "holdfast".now_us();
 END
 $$;
 
+CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO "holdfast".groups (
+        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id
+    )
+    SELECT
+        p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
+        CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
+        CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
+        CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
+        0
+    FROM "holdfast".epochs AS e
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    UPDATE "holdfast".groups AS g
+    SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
+    WHERE g.namespace = p_namespace AND g.name = p_name;
+    RETURN false;
+END
+$$;
+
+CREATE FUNCTION holdfast.create_record_index(p_namespace text, p_prefix text, p_fields text[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    LOCK TABLE "holdfast".records IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO "holdfast".record_indexes (namespace, prefix, fields, filled_upto)
+    VALUES (p_namespace, p_prefix, p_fields, '')
+    ON CONFLICT DO NOTHING;
+    UPDATE "holdfast".store_state SET record_indexes = record_indexes + 1;
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION holdfast.delete_branch(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -212,6 +287,20 @@ BEGIN
     DELETE FROM "holdfast".merges
     WHERE namespace = p_namespace AND (low_id = v_branch OR high_id = v_branch);
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.drop_record_index(p_namespace text, p_prefix text, p_fields text[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    LOCK TABLE "holdfast".records IN SHARE ROW EXCLUSIVE MODE;
+    DELETE FROM "holdfast".record_indexes AS i
+    WHERE i.namespace = p_namespace AND i.prefix = p_prefix AND i.fields = p_fields
+    RETURNING i.id INTO v_id;
+    RETURN v_id;
 END
 $$;
 
@@ -278,6 +367,152 @@ DELETE FROM "holdfast".merges
     SET done = 1
     WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 0;
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_group "holdfast".groups%ROWTYPE;
+    v_now bigint;
+    v_found bigint := 0;
+    v_due record;
+    v_new "holdfast".messages%ROWTYPE;
+    v_closed boolean;
+BEGIN
+    SELECT g.* INTO v_group
+    FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_now := "holdfast".now_us();
+    FOR v_due IN
+        SELECT d.feed_xid, d.commit_id, d.number
+        FROM "holdfast".deliveries AS d
+        WHERE d.group_id = v_group.id AND d.due_at <= v_now
+        ORDER BY d.due_at, d.feed_xid, d.commit_id
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        IF v_due.number >= v_group.max_deliveries THEN
+            UPDATE "holdfast".deliveries AS d
+            SET due_at = NULL, died_at = v_now
+            WHERE d.group_id = v_group.id
+              AND d.feed_xid = v_due.feed_xid
+              AND d.commit_id = v_due.commit_id;
+            CONTINUE;
+        END IF;
+        UPDATE "holdfast".deliveries AS d
+        SET due_at = v_now + v_group.ack_timeout_us, number = d.number + 1, consumer = p_consumer
+        WHERE d.group_id = v_group.id
+          AND d.feed_xid = v_due.feed_xid
+          AND d.commit_id = v_due.commit_id;
+        RETURN QUERY
+        SELECT
+            m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id, m.subject,
+            m.published_at, m.trace_id, m.payload
+        FROM "holdfast".messages AS m
+        WHERE m.namespace = p_namespace
+          AND m.feed_xid = v_due.feed_xid
+          AND m.commit_id = v_due.commit_id;
+        v_found := v_found + 1;
+    END LOOP;
+
+FOR v_new IN SELECT a.* FROM "holdfast".messages_ahead(v_group, p_look) AS a LOOP
+        EXIT WHEN v_found = p_limit;
+        v_group.feed_xid := v_new.feed_xid;
+        v_group.commit_id := v_new.commit_id;
+        CONTINUE WHEN NOT "holdfast".is_for(v_group, v_new.subject, v_new.feed_xid);
+        INSERT INTO "holdfast".deliveries (group_id, feed_xid, commit_id, due_at, number, consumer)
+        VALUES (
+            v_group.id, v_new.feed_xid, v_new.commit_id, v_now + v_group.ack_timeout_us, 1,
+            p_consumer
+        );
+        xid := v_new.feed_xid::text;
+        commit_id := v_new.commit_id;
+        number := 1;
+        message_id := v_new.message_id;
+        subject := v_new.subject;
+        published_at := v_new.published_at;
+        trace_id := v_new.trace_id;
+        payload := v_new.payload;
+        RETURN NEXT;
+        v_found := v_found + 1;
+    END LOOP;
+    IF NOT EXISTS (SELECT 1 FROM "holdfast".messages_ahead(v_group, 1)) THEN
+        -- The epoch may be over: go on in the next one, where nothing is older than the group.
+        UPDATE "holdfast".groups AS g
+        SET epoch = g.epoch + 1, feed_xid = '0', commit_id = 0, born = NULL
+        FROM "holdfast".epochs AS e
+        WHERE g.id = v_group.id AND e.epoch = g.epoch AND e.last_commit IS NOT NULL;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    UPDATE "holdfast".groups AS g
+    SET feed_xid = v_group.feed_xid, commit_id = v_group.commit_id
+    WHERE g.id = v_group.id
+      AND (g.feed_xid, g.commit_id) < (v_group.feed_xid, v_group.commit_id);
+END
+$$;
+
+CREATE FUNCTION holdfast.field_bytes(p_text text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ("left"(p_text, 1) = ''::text) THEN decode(substr(p_text, 2), 'base64'::text) ELSE convert_to(p_text, 'UTF8'::name) END;
+
+CREATE FUNCTION holdfast.field_lead(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN encode(substr(holdfast.field_bytes(p_text), 1, 32), 'hex'::text);
+
+CREATE FUNCTION holdfast.field_sort(p_text text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN ((p_text !~ '^(0|-?[1-9][0-9]{0,18})$'::text) OR (((p_text)::numeric < ('-9223372036854775808'::bigint)::numeric) OR ((p_text)::numeric > ('9223372036854775807'::bigint)::numeric))) THEN ('t'::text || holdfast.field_lead(p_text)) WHEN ("left"(p_text, 1) = '-'::text) THEN ('n0'::text || translate(lpad(substr(p_text, 2), 19, '0'::text), '0123456789'::text, '9876543210'::text)) ELSE ('n1'::text || lpad(p_text, 19, '0'::text)) END;
+
+CREATE FUNCTION holdfast.fill_record_index(p_namespace text, p_prefix text, p_end text, p_fields text[], p_limit bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+    v_upto text;
+    v_row record;
+    v_looked bigint := 0;
+    v_place record;
+BEGIN
+    SELECT i.id, i.filled_upto INTO v_id, v_upto
+    FROM "holdfast".record_indexes AS i
+    WHERE i.namespace = p_namespace AND i.prefix = p_prefix AND i.fields = p_fields
+    FOR UPDATE;
+    IF v_upto IS NULL THEN
+        RETURN true;
+    END IF;
+    FOR v_row IN
+        SELECT r.key, r.fields
+        FROM "holdfast".records AS r
+        WHERE r.namespace = p_namespace
+          AND r.key > v_upto
+          AND r.key >= p_prefix
+          AND r.key < p_end
+        ORDER BY r.key
+        LIMIT p_limit
+        FOR NO KEY UPDATE
+    LOOP
+        v_looked := v_looked + 1;
+        v_upto := v_row.key;
+        v_place := "holdfast".record_place(p_fields, v_row.fields);
+        IF v_place.sort IS NOT NULL THEN
+            INSERT INTO "holdfast".record_index_entries (index_id, lead, sort, key)
+            VALUES (v_id, v_place.lead, v_place.sort, v_row.key)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
+    UPDATE "holdfast".record_indexes AS i
+    SET filled_upto = CASE WHEN v_looked = p_limit THEN v_upto END
+    WHERE i.id = v_id;
+    RETURN v_looked < p_limit;
 END
 $$;
 
@@ -356,6 +591,26 @@ BEGIN
 END
 $$;
 
+CREATE TABLE holdfast.groups (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    subjects text[] NOT NULL,
+    ack_timeout_us bigint NOT NULL,
+    max_deliveries bigint NOT NULL,
+    born pg_snapshot,
+    epoch bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL
+);
+
+CREATE FUNCTION holdfast.is_for(p_group holdfast.groups, p_subject text, p_xid xid8) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT (p_group.born IS NULL OR NOT pg_visible_in_snapshot(p_xid, p_group.born))
+        AND p_subject ~ ANY (p_group.subjects)
+$$;
+
 CREATE TABLE holdfast.cell_versions (
     commit_id bigint NOT NULL,
     namespace text NOT NULL COLLATE pg_catalog."C",
@@ -411,9 +666,42 @@ BEGIN
 END
 $$;
 
+CREATE TABLE holdfast.messages (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    subject text NOT NULL COLLATE pg_catalog."C",
+    message_id text NOT NULL COLLATE pg_catalog."C",
+    published_at bigint NOT NULL,
+    trace_id text,
+    payload text NOT NULL
+);
+
+CREATE FUNCTION holdfast.messages_ahead(p_group holdfast.groups, p_limit bigint) RETURNS SETOF holdfast.messages
+    LANGUAGE sql
+    AS $$
+    SELECT m.*
+    FROM "holdfast".epochs AS e
+    CROSS JOIN LATERAL (
+        SELECT o.*
+        FROM "holdfast".messages AS o
+        WHERE o.namespace = p_group.namespace
+          AND (o.feed_xid, o.commit_id) > (p_group.feed_xid, p_group.commit_id)
+          AND (
+              e.last_commit IS NOT NULL OR o.feed_xid < pg_snapshot_xmin(pg_current_snapshot())
+          )
+          AND o.commit_id >= e.first_commit
+          AND (e.last_commit IS NULL OR o.commit_id <= e.last_commit)
+        ORDER BY o.feed_xid, o.commit_id
+        LIMIT p_limit
+    ) AS m
+    WHERE e.epoch = p_group.epoch
+$$;
+
 CREATE TABLE holdfast.store_state (
     id integer NOT NULL,
     clock_offset_us bigint NOT NULL,
+    record_indexes bigint DEFAULT 0 NOT NULL,
     CONSTRAINT store_state_id_check CHECK ((id = 1))
 );
 
@@ -440,6 +728,47 @@ BEGIN
         p_namespace, v_branch, p_first, p_last, p_slice, p_versions,
         CASE WHEN p_age_us IS NULL THEN -1 ELSE "holdfast".now_us() - p_age_us END
     );
+END
+$$;
+
+CREATE FUNCTION holdfast.publish_messages(p_namespaces text[], p_subjects text[], p_message_ids text[], p_trace_ids text[], p_payloads text[], p_window_us bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint;
+    v_message record;
+    v_count bigint := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(l.key)
+    FROM (
+        SELECT DISTINCT hashtextextended(i.message_id, hashtextextended(i.namespace, 17)) AS key
+        FROM unnest(p_namespaces, p_message_ids) AS i (namespace, message_id)
+        ORDER BY key
+    ) AS l;
+    v_now := "holdfast".now_us();
+    FOR v_message IN
+        SELECT i.*
+        FROM unnest(p_namespaces, p_subjects, p_message_ids, p_trace_ids, p_payloads)
+            WITH ORDINALITY AS i (namespace, subject, message_id, trace_id, payload, item)
+        ORDER BY i.item
+    LOOP
+        CONTINUE WHEN EXISTS (
+            SELECT 1
+            FROM "holdfast".messages AS m
+            WHERE m.namespace = v_message.namespace
+              AND m.message_id = v_message.message_id
+              AND m.published_at > v_now - p_window_us
+        );
+        INSERT INTO "holdfast".messages (
+            namespace, feed_xid, commit_id, subject, message_id, published_at, trace_id, payload
+        )
+        VALUES (
+            v_message.namespace, pg_current_xact_id(), nextval('"holdfast".commit_ids'),
+            v_message.subject, v_message.message_id, v_now, v_message.trace_id, v_message.payload
+        );
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
 END
 $$;
 
@@ -489,6 +818,66 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.purge_records(p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_gone bigint := 0;
+    v_row record;
+    v_commit bigint;
+BEGIN
+    -- What somebody else is writing to is not expired, or is theirs to bury.
+    FOR v_row IN
+        SELECT r.namespace, r.key, r.fields
+        FROM "holdfast".records AS r
+        WHERE r.expires_at <= v_now
+        ORDER BY r.expires_at
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        v_gone := v_gone + 1;
+        IF v_row.fields IS NULL THEN
+            DELETE FROM "holdfast".records AS r
+            WHERE r.namespace = v_row.namespace AND r.key = v_row.key;
+            CONTINUE;
+        END IF;
+        v_commit := nextval('"holdfast".commit_ids');
+        UPDATE "holdfast".records AS r
+        SET fields = NULL, expires_at = v_now + 86400000000, commit_id = v_commit,
+            feed_xid = pg_current_xact_id()
+        WHERE r.namespace = v_row.namespace AND r.key = v_row.key;
+        INSERT INTO "holdfast".record_changes (namespace, feed_xid, commit_id, key, changed_at)
+        VALUES (v_row.namespace, pg_current_xact_id(), v_commit, v_row.key, v_now);
+        PERFORM "holdfast".reindex_record(v_row.namespace, v_row.key, v_row.fields, NULL);
+    END LOOP;
+
+WITH old AS (
+        SELECT c.namespace, c.feed_xid, c.commit_id
+        FROM "holdfast".record_changes AS c
+        WHERE c.changed_at < v_now - 86400000000
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ),
+    gone AS (
+        DELETE FROM "holdfast".record_changes AS c
+        USING old AS o
+        WHERE c.namespace = o.namespace
+          AND c.feed_xid = o.feed_xid
+          AND c.commit_id = o.commit_id
+        RETURNING c.namespace, c.feed_xid, c.commit_id
+    )
+    INSERT INTO "holdfast".record_floors AS f (namespace, feed_xid, commit_id)
+    SELECT DISTINCT ON (g.namespace) g.namespace, g.feed_xid, g.commit_id
+    FROM gone AS g
+    ORDER BY g.namespace, g.feed_xid DESC, g.commit_id DESC
+    ON CONFLICT (namespace) DO UPDATE
+    SET feed_xid = excluded.feed_xid, commit_id = excluded.commit_id
+    WHERE (f.feed_xid, f.commit_id) < (excluded.feed_xid, excluded.commit_id);
+    RETURN v_gone;
+END
+$$;
+
 CREATE FUNCTION holdfast.put_version(p_namespace text, p_branch_id bigint, p_name text, p_value text, p_version bigint, p_op_id uuid, p_now bigint, p_versions bigint, p_age_us bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -521,6 +910,55 @@ BEGIN
             CASE WHEN p_age_us IS NULL THEN -1 ELSE p_now - p_age_us END
         );
     END IF;
+END
+$$;
+
+CREATE FUNCTION holdfast.record_place(p_fields text[], p_record jsonb, OUT lead text, OUT sort text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    v_last integer := array_length(p_fields, 1);
+BEGIN
+    IF p_record IS NULL OR NOT p_record ?& p_fields THEN
+        RETURN;
+    END IF;
+    SELECT coalesce(string_agg("holdfast".field_lead(p_record ->> f.name), '.' ORDER BY f.item), '')
+    INTO lead
+    FROM unnest(p_fields[1:v_last - 1]) WITH ORDINALITY AS f (name, item);
+    sort := "holdfast".field_sort(p_record ->> p_fields[v_last]);
+END
+$$;
+
+CREATE FUNCTION holdfast.reindex_record(p_namespace text, p_key text, p_before jsonb, p_after jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_index record;
+    v_was record;
+    v_is record;
+BEGIN
+    FOR v_index IN
+        SELECT i.id, i.fields
+        FROM "holdfast".record_indexes AS i
+        WHERE i.namespace = p_namespace AND starts_with(p_key, i.prefix)
+        ORDER BY i.id
+    LOOP
+        v_was := "holdfast".record_place(v_index.fields, p_before);
+        v_is := "holdfast".record_place(v_index.fields, p_after);
+        CONTINUE WHEN v_was IS NOT DISTINCT FROM v_is;
+        IF v_was.sort IS NOT NULL THEN
+            DELETE FROM "holdfast".record_index_entries AS e
+            WHERE e.index_id = v_index.id
+              AND e.lead = v_was.lead
+              AND e.sort = v_was.sort
+              AND e.key = p_key;
+        END IF;
+        IF v_is.sort IS NOT NULL THEN
+            INSERT INTO "holdfast".record_index_entries (index_id, lead, sort, key)
+            VALUES (v_index.id, v_is.lead, v_is.sort, p_key)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -779,6 +1217,129 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.write_record(p_namespace text, p_key text, p_expect jsonb, p_set jsonb, p_stamps jsonb, p_replace boolean, p_must_exist boolean, p_ttl_us bigint, p_op_id uuid, p_asked_ago_us bigint, p_now bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_row "holdfast".records%ROWTYPE;
+    v_there boolean;
+    v_now bigint := coalesce(p_now, "holdfast".now_us());
+    v_before jsonb;
+    v_after jsonb;
+    v_expires_at bigint;
+    v_commit bigint;
+    v_xid xid8;
+BEGIN
+    LOOP
+        SELECT * INTO v_row
+        FROM "holdfast".records AS r
+        WHERE r.namespace = p_namespace AND r.key = p_key
+        FOR NO KEY UPDATE;
+        v_there := FOUND;
+        IF v_there AND v_row.op_id = p_op_id THEN
+            RETURN true;
+        END IF;
+        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us THEN
+            RETURN NULL;
+        END IF;
+
+v_before := '{}';
+        v_expires_at := NULL;
+        IF v_there AND v_row.fields IS NOT NULL
+            AND (v_row.expires_at IS NULL OR v_row.expires_at > v_now)
+        THEN
+            v_before := v_row.fields;
+            v_expires_at := v_row.expires_at;
+        END IF;
+        IF p_must_exist AND v_before = '{}' THEN
+            RETURN false;
+        END IF;
+        IF p_expect IS NOT NULL AND EXISTS (
+            SELECT 1
+            FROM jsonb_each_text(p_expect) AS e (name, value)
+            WHERE v_before ->> e.name IS DISTINCT FROM e.value
+        ) THEN
+            RETURN false;
+        END IF;
+
+v_after := jsonb_strip_nulls(
+            CASE WHEN p_replace THEN p_set ELSE v_before || p_set END
+        );
+        IF p_stamps IS NOT NULL THEN
+            SELECT v_after || jsonb_object_agg(s.name, ((v_now + s.after_us::bigint) / 1000)::text)
+            INTO v_after
+            FROM jsonb_each_text(p_stamps) AS s (name, after_us);
+        END IF;
+        IF v_after = '{}' THEN
+            IF v_before = '{}' THEN
+                RETURN true;
+            END IF;
+            -- What goes is remembered for its operation id, for a day.
+            v_after := NULL;
+            v_expires_at := v_now + 86400000000;
+        ELSIF p_ttl_us >= 0 THEN
+            v_expires_at := CASE WHEN p_ttl_us > 0 THEN v_now + p_ttl_us END;
+        END IF;
+
+v_commit := nextval('"holdfast".commit_ids');
+        v_xid := pg_current_xact_id();
+        IF v_there THEN
+            UPDATE "holdfast".records AS r
+            SET fields = v_after, expires_at = v_expires_at, updated_at = v_now,
+                commit_id = v_commit, feed_xid = v_xid, op_id = p_op_id
+            WHERE r.namespace = p_namespace AND r.key = p_key;
+            EXIT;
+        END IF;
+        INSERT INTO "holdfast".records
+            (namespace, key, fields, expires_at, updated_at, commit_id, feed_xid, op_id)
+        VALUES (p_namespace, p_key, v_after, v_expires_at, v_now, v_commit, v_xid, p_op_id)
+        ON CONFLICT DO NOTHING;
+        -- If somebody else was faster, all is looked at again.
+        EXIT WHEN FOUND;
+    END LOOP;
+
+INSERT INTO "holdfast".record_changes (namespace, feed_xid, commit_id, key, changed_at)
+    VALUES (p_namespace, v_xid, v_commit, p_key, v_now);
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM 1 FROM "holdfast".store_state FOR SHARE;
+    END IF;
+    IF EXISTS (SELECT 1 FROM "holdfast".record_indexes) THEN
+        -- Also what had expired has its entries still.
+        PERFORM "holdfast".reindex_record(p_namespace, p_key, v_row.fields, v_after);
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.write_records(p_namespaces text[], p_keys text[], p_expect jsonb[], p_set jsonb[], p_stamps jsonb[], p_replace boolean[], p_must_exist boolean[], p_ttl_us bigint[], p_op_ids uuid[], p_asked_ago_us bigint[]) RETURNS TABLE(item bigint, applied boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+    v_write record;
+BEGIN
+    FOR v_write IN
+        SELECT i.*
+        FROM unnest(
+            p_namespaces, p_keys, p_expect, p_set, p_stamps, p_replace, p_must_exist, p_ttl_us,
+            p_op_ids, p_asked_ago_us
+        ) WITH ORDINALITY AS i (
+            namespace, key, expect, set, stamps, replace, must_exist, ttl_us, op_id, asked_ago_us,
+            item
+        )
+        ORDER BY i.namespace COLLATE "C", i.key COLLATE "C", i.item
+    LOOP
+        item := v_write.item;
+        applied := "holdfast".write_record(
+            v_write.namespace, v_write.key, v_write.expect, v_write.set, v_write.stamps,
+            v_write.replace, v_write.must_exist, v_write.ttl_us, v_write.op_id,
+            v_write.asked_ago_us, v_now
+        );
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 ALTER TABLE holdfast.branches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.branches_id_seq
     START WITH 1
@@ -807,6 +1368,16 @@ CREATE SEQUENCE holdfast.commit_ids
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE holdfast.deliveries (
+    group_id bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    due_at bigint,
+    number bigint NOT NULL,
+    consumer text NOT NULL,
+    died_at bigint
+);
+
 CREATE TABLE holdfast.epochs (
     epoch bigint NOT NULL,
     first_commit bigint NOT NULL,
@@ -814,11 +1385,70 @@ CREATE TABLE holdfast.epochs (
     cluster text
 );
 
+ALTER TABLE holdfast.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.groups_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE holdfast.migrations (
     number integer NOT NULL,
     name text NOT NULL,
     applied_at timestamp with time zone NOT NULL
 );
+
+CREATE TABLE holdfast.record_changes (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    changed_at bigint NOT NULL
+);
+
+CREATE TABLE holdfast.record_floors (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL
+);
+
+CREATE TABLE holdfast.record_index_entries (
+    index_id bigint NOT NULL,
+    lead text NOT NULL COLLATE pg_catalog."C",
+    sort text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C"
+);
+
+CREATE TABLE holdfast.record_indexes (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    prefix text NOT NULL COLLATE pg_catalog."C",
+    fields text[] NOT NULL,
+    filled_upto text COLLATE pg_catalog."C"
+);
+
+ALTER TABLE holdfast.record_indexes ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.record_indexes_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast.records (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    fields jsonb,
+    expires_at bigint,
+    updated_at bigint NOT NULL,
+    commit_id bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    op_id uuid NOT NULL
+)
+WITH (fillfactor='70');
 
 ALTER TABLE ONLY holdfast.branches
     ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
@@ -829,14 +1459,44 @@ ALTER TABLE ONLY holdfast.cell_versions
 ALTER TABLE ONLY holdfast.cells
     ADD CONSTRAINT cells_pkey PRIMARY KEY (namespace, branch_id, name);
 
+ALTER TABLE ONLY holdfast.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (group_id, feed_xid, commit_id);
+
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
+
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_namespace_name_key UNIQUE (namespace, name);
+
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY holdfast.merges
     ADD CONSTRAINT merges_pkey PRIMARY KEY (namespace, low_id, high_id, done);
 
+ALTER TABLE ONLY holdfast.messages
+    ADD CONSTRAINT messages_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
+
 ALTER TABLE ONLY holdfast.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY holdfast.record_changes
+    ADD CONSTRAINT record_changes_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
+
+ALTER TABLE ONLY holdfast.record_floors
+    ADD CONSTRAINT record_floors_pkey PRIMARY KEY (namespace);
+
+ALTER TABLE ONLY holdfast.record_index_entries
+    ADD CONSTRAINT record_index_entries_pkey PRIMARY KEY (index_id, lead, sort, key);
+
+ALTER TABLE ONLY holdfast.record_indexes
+    ADD CONSTRAINT record_indexes_namespace_prefix_fields_key UNIQUE (namespace, prefix, fields);
+
+ALTER TABLE ONLY holdfast.record_indexes
+    ADD CONSTRAINT record_indexes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (namespace, key);
 
 ALTER TABLE ONLY holdfast.store_state
     ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);
@@ -851,4 +1511,12 @@ CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namesp
 
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 
+CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
+
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
+
+CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
+
+CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
+
+CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);

@@ -90,6 +90,7 @@ class RedisBackend:
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
+        self.transport = missing()
 
     async def pause(self, seconds: float = 0) -> None:
         """See Engine."""
@@ -101,7 +102,11 @@ class RedisBackend:
         return RedisRecordLog(self._db, self._keys, self.records, namespace), listener
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See CellFacets. Never called, like the next four: their capabilities are missing."""
+        """See CellFacets. Never called, like the next five: their capabilities are missing."""
+        raise NotImplementedError(namespace)
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See TransportFacets."""
         raise NotImplementedError(namespace)
 
     def session(self, order: Order) -> OpenSession:

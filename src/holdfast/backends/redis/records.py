@@ -18,12 +18,12 @@ from holdfast.facets.records import (
     RecordWrite,
     Stamp,
     StoredRecord,
-    possibly_done_us,
+    asked_ago_us,
     uncertain,
 )
 
 _OP_BYTES = 16
-_APPLIED, _REFUSED = 1, 0
+_UNCERTAIN, _REFUSED = -1, 0
 
 
 class RedisRecords:
@@ -45,13 +45,10 @@ class RedisRecords:
         (namespace, _) = writes[0].key
         if namespace not in self._listed:
             await self._list(namespace)
-        return await self._db.do(
-            self._write,
-            writes,
-            self._keys.base(namespace),
-            size=size,
-            topic=(LOG, namespace),
-        )
+        seen = self._write.seen.get(namespace, 0)
+        items = [SeenWrite(write, seen) for write in writes]
+        base = self._keys.base(namespace)
+        return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
 
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
         """See RecordsBackend."""
@@ -134,6 +131,13 @@ class RedisRecords:
         self._listed.add(namespace)
 
 
+class SeenWrite(NamedTuple):
+    """A write, and the number of the last change in its namespace that we knew of before."""
+
+    write: RecordWrite
+    seen: int
+
+
 class WriteRecords:
     """All writes, by the table in facets/records.py. See Operation."""
 
@@ -143,12 +147,13 @@ class WriteRecords:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._script = Script("write_record")
+        self.seen: dict[str, int] = {}  # the number of the last change that was answered
 
-    def command(self, item: RecordWrite, *, repeat: bool) -> Command:
+    def command(self, item: SeenWrite, *, repeat: bool) -> Command:
         """See Operation."""
-        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item
+        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
         base = self._keys.base(namespace)
-        doubt = possibly_done_us(item) if repeat else -1
+        doubt = asked_ago_us(item.write) if repeat else -1
         return self._script.call(
             [base, self._keys.clock(base)],
             [
@@ -158,17 +163,21 @@ class WriteRecords:
                 b"%d" % replace,
                 b"%d" % must_exist,
                 b"%d" % doubt,
+                b"%d" % item.seen,
                 b"%d" % len(expect),
                 *_expected(expect),
                 *_set(settings),
             ],
         )
 
-    def answer(self, reply: Reply, item: RecordWrite) -> bool:
+    def answer(self, reply: Reply, item: SeenWrite) -> bool:
         """See Operation."""
-        if reply not in (_APPLIED, _REFUSED):
-            raise uncertain(item)
-        return bool(reply == _APPLIED)
+        if reply == _UNCERTAIN:
+            raise uncertain(item.write)
+        namespace = item.write.key[0]
+        # Threads may overwrite each other here: a lower number is only more careful.
+        self.seen[namespace] = max(self.seen.get(namespace, 0), reply - 1)
+        return bool(reply != _REFUSED)
 
 
 ReadItem = tuple[RecordKey, tuple[str, ...] | None]

@@ -148,7 +148,9 @@ class SqlRecords:
         params = {"namespace": namespace, "first": prefix, "end": prefix_end(prefix)}
         page = await self._feed.read(after, limit, {**params, **self._own.clock()})
         # After the page: what went before it was read is known by now.
-        ((lost,),) = await self._db.fetch(self._own.lost, after._asdict())
+        ((lost,),) = await self._db.fetch(
+            self._own.lost, {"namespace": namespace, **after._asdict()}
+        )
         if lost:
             raise lost_changes(after)
         return page.of(

@@ -20,9 +20,10 @@ from holdfast.backends.sqlite.records import SqliteRecords
 from holdfast.backends.sqlite.search import SqliteSearch
 from holdfast.backends.sqlite.sessions import SqliteSessions
 from holdfast.backends.sqlite.transaction import SqliteTransaction
+from holdfast.backends.sqlite.transport import SqliteTransport
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.facets import cells, records
+from holdfast.facets import cells, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -86,6 +87,7 @@ class SqliteBackend:
         self.search = SqliteSearch(db, self.cells.lineages)
         self._sessions = SqliteSessions(db, retention)
         self.records = self.record_indexes = SqliteRecords(db)
+        self.transport = SqliteTransport(db)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -102,6 +104,10 @@ class SqliteBackend:
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See Facets."""
         return self.records, self._db.listen((records.LOG, namespace))
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        return self._db.listen((transport.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -151,6 +157,7 @@ class SqliteOpenTransaction:
         self.cells = SqliteCells(scope, Retention.of(scope.of.config.history))
         self.search = SqliteSearch(scope, self.cells.lineages, inside=True)
         self.records = self.record_indexes = SqliteRecords(scope)
+        self.transport = SqliteTransport(scope)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
@@ -161,6 +168,11 @@ class SqliteOpenTransaction:
         raise no_watch("transaction")
 
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

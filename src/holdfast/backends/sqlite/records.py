@@ -40,7 +40,7 @@ _GET_ROW, _ADD_ROW, _CHANGE_ROW, _ADD_CHANGE = (
     _OWN[name] for name in ("get_row", "add_row", "change_row", "add_change")
 )
 _FILL_PAGE = 500  # records per transaction: a few ms
-_PURGE_EVERY, _PURGE_SLICE = 100, 20  # batches, and rows: twice of what a batch of one can leave
+_PURGE_EVERY, _PURGE_SLICE = 100, 200  # batches, and rows: twice of what single writes can leave
 
 
 class SqliteRecords(SqlRecords):

@@ -147,6 +147,7 @@ SELECT (SELECT max(epoch) FROM hf.epochs), 0, commit_id
 FROM hf.last_commit
 
 -- name: is_lost
+-- Of all namespaces: the log is cut for all at once.
 SELECT s.records_floor > max(:seq, e.first_commit - 1)
 FROM hf.store_state AS s
 CROSS JOIN hf.epochs AS e

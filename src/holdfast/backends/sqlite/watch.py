@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.errors import StoreError
-from holdfast.facets import cells, records
+from holdfast.facets import cells, records, transport
 from holdfast.runtime import Topic
 from holdfast.runtime.hub import Hub
 
@@ -29,6 +29,7 @@ _DATA_VERSION = "PRAGMA data_version"
 _LOGS = {
     cells.LOG: load(__package__, "cells.sql", SQLITE)["written_since"],
     records.LOG: load(__package__, "records.sql", SQLITE)["written_since"],
+    transport.LOG: load(__package__, "transport.sql", SQLITE)["written_since"],
 }
 """For each log the namespaces that were written to since a commit."""
 

@@ -158,7 +158,7 @@ async def test_a_very_long_ttl_is_allowed(world: World) -> None:
     assert await world.store.records.get_field("a", "x") == b"1"
 
 
-@CLOCK
+@needs(Capability.RECORDS, Capability.MOVABLE_CLOCK, Capability.SHARED)
 async def test_the_clock_moves_for_every_store_that_is_open(world: World) -> None:
     other = await world.open()
     await world.store.records.put("a", {"x": 1}, ttl=100)

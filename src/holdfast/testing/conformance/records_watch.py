@@ -129,7 +129,7 @@ async def test_namespaces_are_watched_apart(world: World) -> None:
         assert await _next(watch) == ("b", {"x": b"1"})
 
 
-@WATCH
+@needs(Capability.RECORDS, Capability.RECORDS_WATCH, Capability.SHARED)
 async def test_another_store_hears_of_changes(world: World) -> None:
     other = await world.open()
     async with other.records.watch() as watch:

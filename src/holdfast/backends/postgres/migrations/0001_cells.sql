@@ -108,7 +108,7 @@ DECLARE
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE hf.cell_versions IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE hf.cell_versions, hf.record_changes, hf.messages IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM hf.epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;

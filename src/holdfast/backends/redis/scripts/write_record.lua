@@ -10,23 +10,25 @@
 --       4  1: other fields go
 --       5  1: the record must be there
 --       6  in a repeat, how many µs ago the first try can have been applied at most; else -1
---       7  how many expectations: first all fields, then for each 1 or 0 (absent), and the value
+--       7  the number of a change that was there before the caller asked
+--       8  how many expectations: first all fields, then for each 1 or 0 (absent), and the value
 --       …  for each field that is set: field; v (value), s (stamp, µs from now) or d (goes); value
 --
--- Gives 1 applied, 0 refused, -1 a repeat that cannot tell.
+-- Gives 1 + the number of the change if it was applied, 0 refused, -1 a repeat that cannot tell.
 --# parts clock index record
 local PURGE_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 local base, key, op = KEYS[1], ARGV[1], ARGV[2]
 local record = base .. ':r:' .. key
 local now, offset = read_clock(KEYS[2])
-local ttl, replace, doubt, expectations = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
-local wanted = 8 + expectations
-local found = redis.call('HMGET', record, META, unpack(ARGV, 8, wanted - 1))
+local ttl, replace, doubt, expectations = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[8])
+local wanted = 9 + expectations
+local found = redis.call('HMGET', record, META, unpack(ARGV, 9, wanted - 1))
 local meta = parse_meta(found[1])
 if meta and meta.op == op then
-  return 1
+  return 1 + meta.number
 end
-if doubt >= 0 and meta and meta.updated >= now - doubt then
+-- What was written before the caller asked does not hide a first try, which came later.
+if doubt >= 0 and meta and meta.updated >= now - doubt and meta.number > tonumber(ARGV[7]) then
   return -1
 end
 local live = meta ~= nil and (meta.expires == 0 or meta.expires > now)
@@ -61,8 +63,7 @@ if not afresh then
 end
 if #set == 0 and (afresh or redis.call('HLEN', record) == 1) then
   -- In `keys` is also what has expired, whoever removed it: those who watch are yet to be told.
-  bury(base, record, key, op, now, offset, redis.call('ZSCORE', base .. ':keys', key))
-  return 1
+  return 1 + bury(base, record, key, op, now, offset, redis.call('ZSCORE', base .. ':keys', key))
 end
 
 local before = live and meta.expires or 0
@@ -92,4 +93,4 @@ update_indexes(base, record, key, true)
 if number % PURGE_EVERY == 0 then
   remove_due(base, now, offset, PURGE)
 end
-return 1
+return 1 + number

@@ -7,9 +7,10 @@ local function parse_meta(meta)
   if not meta then
     return nil
   end
-  local updated, expires = string.match(meta, '^(%d+):(%d+):', OP_BYTES + 1)
+  local updated, expires, number = string.match(meta, '^(%d+):(%d+):(%d+)$', OP_BYTES + 1)
   return {
-    op = string.sub(meta, 1, OP_BYTES), updated = tonumber(updated), expires = tonumber(expires),
+    op = string.sub(meta, 1, OP_BYTES),
+    updated = tonumber(updated), expires = tonumber(expires), number = tonumber(number),
   }
 end
 
@@ -29,7 +30,7 @@ local function forget_at(record, instant, offset)
 end
 
 -- Leave of the record what a repeat and a watch need for a day. Without an operation id
--- (the server has removed it) that is only the change.
+-- (the server has removed it) that is only the change. Gives the change's number, 0 for none.
 local function bury(base, record, key, op, now, offset, changed)
   redis.call('DEL', record)
   local number = changed and log_change(base, key) or 0
@@ -40,6 +41,7 @@ local function bury(base, record, key, op, now, offset, changed)
   redis.call('ZREM', base .. ':keys', key)
   redis.call('ZADD', base .. ':due', digits(now + OP_MEMORY_US), key)
   update_indexes(base, record, key, false)
+  return number
 end
 
 -- Remove up to `limit` of what is due: records that have expired, graves that are a day old.

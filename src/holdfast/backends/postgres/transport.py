@@ -1,0 +1,225 @@
+"""The transport on PostgreSQL: a log of messages, and for each group what is not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.connection import PgConnection
+from holdfast.backends.postgres.transaction import PostgresScope
+from holdfast.backends.sql.db import Row
+from holdfast.backends.sql.queries import Dialect, load
+from holdfast.codec import INT64_MAX
+from holdfast.errors import InvalidArgument
+from holdfast.facets.transport import (
+    DEDUPE_US,
+    LOG,
+    Answer,
+    DeadMessage,
+    Delivered,
+    Fetched,
+    Group,
+    GroupOrder,
+    Publish,
+    StoredMessage,
+    given_back,
+    no_group,
+    pattern_regex,
+)
+
+_LOOK_AT = 500  # messages per call, if none of them is for the group
+_HELD_BACK_US = 20_000  # until to look again, while an older transaction is open
+
+
+class PostgresTransport:
+    """See TransportBackend."""
+
+    def __init__(self, db: PostgresScope, dialect: Dialect) -> None:
+        self._db = db
+        self._queries = load(__package__, "transport.sql", dialect)
+        self._publish = PublishMessages(self._queries["publish_messages"])
+        self._fetch = FetchMessages(self._queries["fetch_messages"])
+        self._answer = AnswerDeliveries(self._queries["answer_deliveries"])
+        self._change = RunStatement()
+
+    async def publish(self, messages: Sequence[Publish], size: int) -> None:
+        """See TransportBackend."""
+        await self._db.write(self._publish, messages, size, (LOG, messages[0].namespace))
+
+    async def create_group(self, order: GroupOrder) -> bool:
+        """See TransportBackend."""
+        group, subjects, from_start, ack_timeout_us, max_deliveries = order
+        params = {
+            **group._asdict(),
+            "subjects": text_array(map(pattern_regex, subjects)),
+            "from_start": from_start,
+            "ack_timeout_us": ack_timeout_us,
+            "max_deliveries": max_deliveries,
+        }
+        ((new,),) = await self._write("create_group", params)
+        return bool(new)
+
+    async def delete_group(self, group: Group) -> bool:
+        """See TransportBackend."""
+        ((count,),) = await self._write("delete_group", group._asdict())
+        return bool(count)
+
+    async def list_groups(self, namespace: str) -> list[str]:
+        """See TransportBackend."""
+        rows = await self._db.fetch(self._queries["list_groups"], {"namespace": namespace})
+        return [name for (name,) in rows]
+
+    async def fetch(self, group: Group, consumer: str, limit: int) -> Fetched:
+        """See TransportBackend."""
+        while True:
+            # A look first: it locks nothing, and most of them find nothing.
+            rows = await self._db.fetch(self._queries["has_news"], group._asdict())
+            if not rows:
+                raise no_group(group)
+            news, due_in, held_back = rows[0]
+            if not news and (due_in is None or due_in > 0):
+                if held_back:
+                    due_in = min(due_in or _HELD_BACK_US, _HELD_BACK_US)
+                return Fetched([], due_in)
+            (found,) = await self._db.write(self._fetch, [(group, consumer, limit)])
+            if found:
+                return Fetched(found, None)
+
+    async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
+        """See TransportBackend."""
+        for answer in answers:
+            _place(answer.place)
+        return await self._db.write(self._answer, answers, 0, given_back(answers))
+
+    async def status(self, group: Group) -> tuple[int, int, int, int | None]:
+        """See TransportBackend."""
+        rows = await self._db.fetch(self._queries["get_status"], group._asdict())
+        if not rows:
+            raise no_group(group)
+        waiting, delivered, dead, oldest = rows[0]
+        return waiting, delivered, dead, oldest
+
+    async def dead(self, group: Group, *, after: str | None, limit: int) -> list[DeadMessage]:
+        """See TransportBackend."""
+        xid, commit_id = (0, 0) if after is None else _place(after)
+        params = {**group._asdict(), "xid": xid, "commit_id": commit_id, "limit": limit}
+        rows = await self._db.fetch(self._queries["list_dead"], params)
+        if not rows:
+            raise no_group(group)
+        return [
+            DeadMessage(StoredMessage(*message), f"{int(xid):x}.{commit_id:x}", number, died_at)
+            for xid, commit_id, number, died_at, *message in rows
+            if xid is not None
+        ]
+
+    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+        """See TransportBackend."""
+        xid, commit_id = _place(place)
+        params = {**group._asdict(), "xid": xid, "commit_id": commit_id}
+        rows = await self._write("revive" if revive else "drop_dead", params, group.namespace)
+        if not rows:
+            raise no_group(group)
+        return bool(rows[0][0])
+
+    async def purge(self, older_than_us: int, limit: int) -> int:
+        """See TransportBackend."""
+        params = {"older_than_us": older_than_us, "limit": limit}
+        ((gone,),) = await self._write("purge_messages", params)
+        return int(gone)
+
+    async def _write(
+        self, name: str, params: Mapping[str, object], namespace: str | None = None
+    ) -> list[Row]:
+        topic = None if namespace is None else (LOG, namespace)
+        (rows,) = await self._db.write(self._change, [(self._queries[name], params)], 0, topic)
+        return rows
+
+
+class PublishMessages:
+    """Adds messages to the log."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+
+    async def apply(
+        self, on: PgConnection, items: Sequence[Publish], *, repeat: bool
+    ) -> list[None]:
+        """See Batch."""
+        del repeat  # the message id is looked up in any case
+        params = {
+            "namespaces": text_array(message.namespace for message in items),
+            "subjects": text_array(message.subject for message in items),
+            "message_ids": text_array(message.message_id for message in items),
+            "trace_ids": text_array(message.trace_id for message in items),
+            "payloads": text_array(message.payload for message in items),
+            "window_us": DEDUPE_US,
+        }
+        await on.fetch(self._query, params)
+        return [None for _ in items]
+
+
+class FetchMessages:
+    """Messages for consumers. After a lost answer they come again when their time is up."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+
+    async def apply(
+        self, on: PgConnection, items: Sequence[tuple[Group, str, int]], *, repeat: bool
+    ) -> list[list[Delivered]]:
+        """See Batch."""
+        del repeat  # at least once
+        found = []
+        for group, consumer, limit in items:
+            params = {**group._asdict(), "consumer": consumer, "limit": limit, "look": _LOOK_AT}
+            found.append([_delivered(row) for row in await on.fetch(self._query, params)])
+        return found
+
+
+class AnswerDeliveries:
+    """What consumers say about their deliveries."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+
+    async def apply(self, on: PgConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
+        """See Batch."""
+        places = [_place(answer.place) for answer in items]
+        params = {
+            "namespaces": text_array(answer.group.namespace for answer in items),
+            "names": text_array(answer.group.name for answer in items),
+            "xids": plain_array(xid for xid, _ in places),
+            "commits": plain_array(commit_id for _, commit_id in places),
+            "numbers": plain_array(answer.number for answer in items),
+            "due_us": plain_array(answer.due_us for answer in items),
+        }
+        rows = await on.fetch(self._query, params)
+        # After a lost answer an ack finds nothing, most likely because it was done.
+        return [
+            took or (repeat and answer.due_us < 0)
+            for (took,), answer in zip(rows, items, strict=True)
+        ]
+
+
+class RunStatement:
+    """Single statements that change something; to run one again is no harm."""
+
+    async def apply(
+        self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
+    ) -> list[list[Row]]:
+        """See Batch."""
+        del repeat
+        return [await on.fetch(query, params) for query, params in items]
+
+
+def _delivered(row: Row) -> Delivered:
+    xid, commit_id, number, *message = row
+    return Delivered(StoredMessage(*message), f"{int(xid):x}.{commit_id:x}", number)
+
+
+def _place(place: str) -> tuple[int, int]:
+    try:
+        xid, commit_id = (min(int(part, 16), INT64_MAX) for part in place.split("."))
+    except (AttributeError, ValueError):
+        raise InvalidArgument(f"place: wanted that of a dead letter, found {place!r}") from None
+    return xid, commit_id

@@ -1,0 +1,211 @@
+-- The transport on PostgreSQL; what writes is in migrations/.
+--
+-- After publish(m1), publish(m2), publish(m3), fetch(2), ack(m1), and m2 is given back for 5 s:
+--
+--   messages    (10, m1)  (11, m2)  (12, m3)
+--   groups      (1, 'mailers', at message 11)
+--   deliveries  (group 1, message 11, due in 5 s, number 1)
+
+-- name: publish_messages
+SELECT hf.publish_messages(
+    :namespaces::text[], :subjects::text[], :message_ids::text[], :trace_ids::text[],
+    :payloads::text[], :window_us::bigint
+)
+
+-- name: create_group
+SELECT hf.create_group(
+    :namespace, :name, :subjects::text[], :from_start::boolean, :ack_timeout_us::bigint,
+    :max_deliveries::bigint
+)
+
+-- name: delete_group
+WITH gone AS (
+    DELETE FROM hf.groups
+    WHERE namespace = :namespace
+      AND name = :name
+    RETURNING id
+),
+undone AS (
+    DELETE FROM hf.deliveries AS d
+    USING gone AS g
+    WHERE d.group_id = g.id
+)
+SELECT count(*)
+FROM gone
+
+-- name: list_groups
+SELECT name
+FROM hf.groups
+WHERE namespace = :namespace
+ORDER BY name
+
+-- name: has_news
+-- Whether a fetch would find anything: messages not looked at, an epoch that is over, or due ones;
+-- and whether there are more, but an older transaction is still open.
+SELECT
+    EXISTS (SELECT 1 FROM hf.messages_ahead(g, 1)) OR e.last_commit IS NOT NULL,
+    (
+        SELECT min(d.due_at)
+        FROM hf.deliveries AS d
+        WHERE d.group_id = g.id
+          AND d.due_at IS NOT NULL
+    ) - hf.now_us(),
+    EXISTS (
+        SELECT 1
+        FROM hf.messages AS m
+        WHERE m.namespace = g.namespace
+          AND m.feed_xid >= pg_snapshot_xmin(pg_current_snapshot())
+          AND m.feed_xid < pg_snapshot_xmax(pg_current_snapshot())
+          AND m.commit_id >= e.first_commit
+    )
+FROM hf.groups AS g
+JOIN hf.epochs AS e ON e.epoch = g.epoch
+WHERE g.namespace = :namespace
+  AND g.name = :name
+
+-- name: fetch_messages
+SELECT xid, commit_id, number, message_id, subject, published_at, trace_id, payload
+FROM hf.fetch_messages(:namespace, :name, :consumer, :limit::bigint, :look::bigint)
+
+-- name: answer_deliveries
+SELECT took_effect
+FROM hf.answer_deliveries(
+    :namespaces::text[], :names::text[], :xids::text[], :commits::bigint[], :numbers::bigint[],
+    :due_us::bigint[]
+)
+ORDER BY item
+
+-- name: get_status
+SELECT
+    (
+        SELECT count(*)
+        FROM hf.messages AS m
+        WHERE m.namespace = g.namespace
+          AND ((m.feed_xid, m.commit_id) > (g.feed_xid, g.commit_id) OR m.commit_id > e.last_commit)
+          AND m.commit_id >= e.first_commit
+          AND hf.is_for(g, m.subject, m.feed_xid)
+    ),
+    d.delivered,
+    d.dead,
+    least(d.oldest, (
+        SELECT min(m.published_at)
+        FROM hf.messages AS m
+        WHERE m.namespace = g.namespace
+          AND ((m.feed_xid, m.commit_id) > (g.feed_xid, g.commit_id) OR m.commit_id > e.last_commit)
+          AND m.commit_id >= e.first_commit
+          AND hf.is_for(g, m.subject, m.feed_xid)
+    ))
+FROM hf.groups AS g
+JOIN hf.epochs AS e ON e.epoch = g.epoch
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) FILTER (WHERE o.due_at IS NOT NULL) AS delivered,
+        count(*) FILTER (WHERE o.due_at IS NULL) AS dead,
+        min(m.published_at) FILTER (WHERE o.due_at IS NOT NULL) AS oldest
+    FROM hf.deliveries AS o
+    JOIN hf.messages AS m
+      ON m.namespace = g.namespace
+     AND m.feed_xid = o.feed_xid
+     AND m.commit_id = o.commit_id
+    WHERE o.group_id = g.id
+) AS d
+WHERE g.namespace = :namespace
+  AND g.name = :name
+
+-- name: list_dead
+-- No row at all: no such group.
+SELECT
+    d.feed_xid::text, d.commit_id, d.number, d.died_at, m.message_id, m.subject, m.published_at,
+    m.trace_id, m.payload
+FROM hf.groups AS g
+LEFT JOIN (
+    hf.deliveries AS d
+    JOIN hf.messages AS m
+      ON m.namespace = :namespace
+     AND m.feed_xid = d.feed_xid
+     AND m.commit_id = d.commit_id
+)
+  ON d.group_id = g.id
+ AND d.due_at IS NULL
+ AND (d.feed_xid, d.commit_id) > (:xid::text::xid8, :commit_id::bigint)
+WHERE g.namespace = :namespace
+  AND g.name = :name
+ORDER BY d.feed_xid, d.commit_id
+LIMIT :limit
+
+-- name: revive
+-- No row at all: no such group.
+WITH live AS (
+    UPDATE hf.deliveries AS d
+    SET due_at = hf.now_us(), number = 0, died_at = NULL
+    FROM hf.groups AS g
+    WHERE g.namespace = :namespace
+      AND g.name = :name
+      AND d.group_id = g.id
+      AND d.feed_xid = :xid::text::xid8
+      AND d.commit_id = :commit_id::bigint
+      AND d.due_at IS NULL
+    RETURNING 1
+)
+SELECT EXISTS (SELECT 1 FROM live)
+FROM hf.groups AS g
+WHERE g.namespace = :namespace
+  AND g.name = :name
+
+-- name: drop_dead
+-- No row at all: no such group.
+WITH gone AS (
+    DELETE FROM hf.deliveries AS d
+    USING hf.groups AS g
+    WHERE g.namespace = :namespace
+      AND g.name = :name
+      AND d.group_id = g.id
+      AND d.feed_xid = :xid::text::xid8
+      AND d.commit_id = :commit_id::bigint
+      AND d.due_at IS NULL
+    RETURNING 1
+)
+SELECT EXISTS (SELECT 1 FROM gone)
+FROM hf.groups AS g
+WHERE g.namespace = :namespace
+  AND g.name = :name
+
+-- name: purge_messages
+-- Old messages that every group is past, and that none still has.
+WITH old AS (
+    SELECT m.namespace, m.feed_xid, m.commit_id
+    FROM hf.messages AS m
+    WHERE m.published_at < hf.now_us() - :older_than_us::bigint
+      AND NOT EXISTS (
+          SELECT 1
+          FROM hf.groups AS g
+          JOIN hf.epochs AS e ON e.epoch = g.epoch
+          WHERE g.namespace = m.namespace
+            AND (
+                (
+                    (m.feed_xid, m.commit_id) > (g.feed_xid, g.commit_id)
+                    AND m.commit_id >= e.first_commit
+                )
+                OR m.commit_id > e.last_commit
+                OR EXISTS (
+                    SELECT 1
+                    FROM hf.deliveries AS d
+                    WHERE d.group_id = g.id
+                      AND d.feed_xid = m.feed_xid
+                      AND d.commit_id = m.commit_id
+                )
+            )
+      )
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM hf.messages AS m
+    USING old AS o
+    WHERE m.namespace = o.namespace
+      AND m.feed_xid = o.feed_xid
+      AND m.commit_id = o.commit_id
+    RETURNING 1
+)
+SELECT count(*)
+FROM gone

@@ -1,0 +1,291 @@
+"""The transport on SQLite: a log of messages, and for each group what is not done yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.backends.sql.queries import SQLITE, load
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.transaction import SqliteScope
+from holdfast.clock import machine_us
+from holdfast.codec import INT64_MAX
+from holdfast.errors import InvalidArgument
+from holdfast.facets.transport import (
+    ACK,
+    DEDUPE_US,
+    LOG,
+    Answer,
+    DeadMessage,
+    Delivered,
+    Fetched,
+    Group,
+    GroupOrder,
+    Publish,
+    StoredMessage,
+    given_back,
+    no_group,
+    pattern_regex,
+)
+
+T = TypeVar("T")
+_OWN = load(__package__, "transport.sql", SQLITE)
+_LOOK_AT = 200  # messages per transaction, if none of them is for the group
+_SUBJECT = 3  # the column of list_messages
+
+
+class SqliteTransport:
+    """See TransportBackend."""
+
+    def __init__(self, db: SqliteScope) -> None:
+        self._db = db
+        self._publish = PublishMessages()
+        self._works = Works()
+
+    async def publish(self, messages: Sequence[Publish], size: int) -> None:
+        """See TransportBackend."""
+        await self._db.write(self._publish, messages, size, (LOG, messages[0].namespace))
+
+    async def create_group(self, order: GroupOrder) -> bool:
+        """See TransportBackend."""
+        (namespace, name), subjects, from_start, *limits = order
+        spelled = msgspec.json.encode(subjects).decode()
+
+        def work(on: SqliteConnection) -> bool:
+            found = _find(on, order.group)
+            if found is not None:
+                on.execute(_OWN["change_group"], (spelled, *limits, found.id))
+                return False
+            position = 0 if from_start else _begin(on)[1]
+            on.execute(_OWN["add_group"], (namespace, name, spelled, *limits, position))
+            return True
+
+        return await self._do(work)
+
+    async def delete_group(self, group: Group) -> bool:
+        """See TransportBackend."""
+
+        def work(on: SqliteConnection) -> bool:
+            found = _find(on, group)
+            if found is not None:
+                on.execute(_OWN["drop_deliveries"], (found.id,))
+                on.execute(_OWN["drop_group"], (found.id,))
+            return found is not None
+
+        return await self._do(work)
+
+    async def list_groups(self, namespace: str) -> list[str]:
+        """See TransportBackend."""
+        rows = await self._db.fetch(_OWN["list_groups"], {"namespace": namespace})
+        return [name for (name,) in rows]
+
+    async def fetch(self, group: Group, consumer: str, limit: int) -> Fetched:
+        """See TransportBackend."""
+        while True:
+            # A look first: it needs neither the writer nor a sync.
+            row = await self._db.row(_OWN["has_news"], (machine_us(), *group))
+            if row is None:
+                raise no_group(group)
+            _, news, due_in = row
+            if not news and (due_in is None or due_in > 0):
+                return Fetched([], due_in)
+            fetched = await self._do(lambda on: _fetch(on, group, consumer, limit))
+            if fetched is None:
+                raise no_group(group)
+            if fetched:
+                return Fetched(fetched, None)
+
+    async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
+        """See TransportBackend."""
+        works = [_answering(answer) for answer in answers]
+        return await self._db.write(self._works, works, 0, given_back(answers))
+
+    async def status(self, group: Group) -> tuple[int, int, int, int | None]:
+        """See TransportBackend."""
+        row = await self._db.row(_OWN["find_group"], group)
+        if row is None:
+            raise no_group(group)
+        found = _group(row)
+        ((delivered, dead, oldest),) = await self._db.fetch(_OWN["get_status"], {"id": found.id})
+        waiting, position = 0, found.position
+        while True:
+            params = {"position": position, "limit": _LOOK_AT}
+            rows = await self._db.fetch(_OWN["list_messages"], params)
+            ours = [m for m in rows if m[1] == group.namespace and found.wants(m[_SUBJECT])]
+            waiting += len(ours)
+            times = [message[4] for message in ours[:1]]
+            oldest = min([oldest, *times] if oldest is not None else times, default=None)
+            if len(rows) < _LOOK_AT:
+                return waiting, delivered, dead, oldest
+            position = rows[-1][0]
+
+    async def dead(self, group: Group, *, after: str | None, limit: int) -> list[DeadMessage]:
+        """See TransportBackend."""
+        row = await self._db.row(_OWN["find_group"], group)
+        if row is None:
+            raise no_group(group)
+        params = {"id": row[0], "after": 0 if after is None else _place(after), "limit": limit}
+        return [
+            DeadMessage(StoredMessage(*message), f"{commit_id:x}", number, died_at)
+            for commit_id, number, died_at, *message in await self._db.fetch(
+                _OWN["list_dead"], params
+            )
+        ]
+
+    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+        """See TransportBackend."""
+        commit_id = _place(place)
+
+        def work(on: SqliteConnection) -> bool | None:
+            found = _find(on, group)
+            if found is None:
+                return None
+            if revive:
+                on.execute(_OWN["revive"], (_begin(on)[0], found.id, commit_id))
+            else:
+                on.execute(_OWN["drop_dead"], (found.id, commit_id))
+            return on.raw.changes() > 0
+
+        (there,) = await self._db.write(self._works, [work], 0, (LOG, group.namespace))
+        if there is None:
+            raise no_group(group)
+        return bool(there)
+
+    async def purge(self, older_than_us: int, limit: int) -> int:
+        """See TransportBackend."""
+
+        def work(on: SqliteConnection) -> int:
+            cutoff = _begin(on)[0] - older_than_us
+            rows = on.execute(_OWN["list_done"], (cutoff, limit)).fetchall()
+            for row in rows:
+                on.execute(_OWN["drop_message"], row)
+            return len(rows)
+
+        return await self._do(work)
+
+    async def _do(self, work: Callable[[SqliteConnection], T]) -> T:
+        (result,) = await self._db.write(self._works, [work])
+        done: T = result
+        return done
+
+
+class PublishMessages:
+    """Adds messages to the log."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Publish], *, repeat: bool
+    ) -> list[None]:
+        """See Batch."""
+        del repeat  # the message id is looked up in any case
+        now, commit_id = _begin(on)
+        for namespace, subject, message_id, trace_id, payload in items:
+            known = on.execute(_OWN["find_message"], (message_id, namespace, now - DEDUPE_US)).get
+            if known is None:
+                commit_id += 1
+                on.execute(
+                    _OWN["add_message"],
+                    (commit_id, namespace, subject, message_id, now, trace_id, payload),
+                )
+        return [None for _ in items]
+
+
+class Works:
+    """Whatever is to be done under the writer, one after the other."""
+
+    async def apply(
+        self,
+        on: SqliteConnection,
+        items: Sequence[Callable[[SqliteConnection], Any]],
+        *,
+        repeat: bool,
+    ) -> list[Any]:
+        """See Batch."""
+        del repeat  # SQLite tells what became of a commit
+        return [work(on) for work in items]
+
+
+class FoundGroup(NamedTuple):
+    """A group's row."""
+
+    id: int
+    subjects: tuple[str, ...]
+    ack_timeout_us: int
+    max_deliveries: int
+    position: int
+
+    def wants(self, subject: str) -> bool:
+        """True if the group asks for messages with that subject."""
+        return any(re.match(pattern_regex(pattern), subject) for pattern in self.subjects)
+
+
+def _group(row: Any) -> FoundGroup:  # noqa: ANN401 - a row
+    group_id, subjects, *rest = row
+    return FoundGroup(group_id, tuple(msgspec.json.decode(subjects)), *rest)
+
+
+def _find(on: SqliteConnection, group: Group) -> FoundGroup | None:
+    row = on.execute(_OWN["find_group"], group).get
+    return None if row is None else _group(row)
+
+
+def _begin(on: SqliteConnection) -> tuple[int, int]:
+    """The time by the store's clock, and the last commit id that was given out."""
+    offset, commit_id = on.execute(_OWN["begin_transport"]).get
+    return machine_us() + offset, commit_id
+
+
+def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> list[Delivered] | None:
+    """Messages that are due again, then new ones; None: there is no such group."""
+    found = _find(on, group)
+    if found is None:
+        return None
+    now, _ = _begin(on)
+    due_at = now + found.ack_timeout_us
+    delivered: list[Delivered] = []
+    rows: list[Any] = on.execute(_OWN["list_due"], (found.id, now, limit)).fetchall()
+    for commit_id, number, *message in rows:
+        if number >= found.max_deliveries:
+            on.execute(_OWN["give_up"], (now, found.id, commit_id))
+            continue
+        on.execute(_OWN["deliver_again"], (due_at, consumer, found.id, commit_id))
+        delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", number + 1))
+    position = found.position
+    news: list[Any] = on.execute(_OWN["list_messages"], (position, _LOOK_AT)).fetchall()
+    for commit_id, namespace, *message in news:
+        if len(delivered) == limit:
+            break
+        position = commit_id
+        if namespace == group.namespace and found.wants(message[1]):
+            on.execute(_OWN["deliver"], (found.id, commit_id, due_at, consumer))
+            delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", 1))
+    if position > found.position:
+        on.execute(_OWN["move_group"], (position, found.id))
+    return delivered
+
+
+def _answering(answer: Answer) -> Callable[[SqliteConnection], bool]:
+    """What an answer does: True if it was of the last delivery."""
+    group, place, number, due_us, _ = answer
+    commit_id = _place(place)
+
+    def work(on: SqliteConnection) -> bool:
+        found = _find(on, group)
+        if found is None:
+            return False
+        if due_us == ACK:
+            on.execute(_OWN["ack"], (found.id, commit_id, number))
+        else:
+            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
+        return on.raw.changes() > 0
+
+    return work
+
+
+def _place(place: str) -> int:
+    try:
+        return min(int(place, 16), INT64_MAX)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"place: wanted that of a dead letter, found {place!r}") from None

@@ -1,0 +1,211 @@
+-- The transport on SQLite. No row locks: BEGIN IMMEDIATE holds the one writer.
+--
+-- After publish(m1), publish(m2), publish(m3), fetch(2), ack(m1), and m2 is given back for 5 s:
+--
+--   messages    (10, m1)  (11, m2)  (12, m3)
+--   groups      (1, 'mailers', position 11)
+--   deliveries  (group 1, message 11, due in 5 s, number 1)
+
+-- name: begin_transport
+SELECT s.clock_offset_us, (SELECT commit_id FROM hf.last_commit)
+FROM hf.store_state AS s
+
+-- name: find_message
+SELECT 1
+FROM hf.messages
+WHERE message_id = :message_id
+  AND namespace = :namespace
+  AND published_at > :since
+LIMIT 1
+
+-- name: add_message
+INSERT INTO hf.messages
+    (commit_id, namespace, subject, message_id, published_at, trace_id, payload)
+VALUES (:commit_id, :namespace, :subject, :message_id, :now, :trace_id, :payload)
+
+-- name: find_group
+SELECT id, subjects, ack_timeout_us, max_deliveries, position
+FROM hf.groups
+WHERE namespace = :namespace
+  AND name = :name
+
+-- name: list_groups
+SELECT name
+FROM hf.groups
+WHERE namespace = :namespace
+ORDER BY name
+
+-- name: add_group
+INSERT INTO hf.groups (namespace, name, subjects, ack_timeout_us, max_deliveries, position)
+VALUES (:namespace, :name, :subjects, :ack_timeout_us, :max_deliveries, :position)
+
+-- name: change_group
+UPDATE hf.groups
+SET subjects = :subjects, ack_timeout_us = :ack_timeout_us, max_deliveries = :max_deliveries
+WHERE id = :id
+
+-- name: drop_group
+DELETE FROM hf.groups
+WHERE id = :id
+
+-- name: drop_deliveries
+DELETE FROM hf.deliveries
+WHERE group_id = :id
+
+-- name: has_news
+-- Whether a fetch would find anything, without the writer: messages not looked at, or due ones.
+SELECT
+    g.id,
+    EXISTS (
+        SELECT 1
+        FROM hf.messages AS m
+        WHERE m.commit_id > g.position
+    ),
+    (
+        SELECT min(d.due_at)
+        FROM hf.deliveries AS d
+        WHERE d.group_id = g.id
+          AND d.due_at IS NOT NULL
+    ) - :now - s.clock_offset_us
+FROM hf.groups AS g
+CROSS JOIN hf.store_state AS s
+WHERE g.namespace = :namespace
+  AND g.name = :name
+
+-- name: list_due
+SELECT d.commit_id, d.number, m.message_id, m.subject, m.published_at, m.trace_id, m.payload
+FROM hf.deliveries AS d
+CROSS JOIN hf.messages AS m
+WHERE d.group_id = :id
+  AND d.due_at <= :now
+  AND m.commit_id = d.commit_id
+ORDER BY d.due_at, d.commit_id
+LIMIT :limit
+
+-- name: deliver_again
+UPDATE hf.deliveries
+SET due_at = :due_at, number = number + 1, consumer = :consumer
+WHERE group_id = :id
+  AND commit_id = :commit_id
+
+-- name: give_up
+UPDATE hf.deliveries
+SET due_at = NULL, died_at = :now
+WHERE group_id = :id
+  AND commit_id = :commit_id
+
+-- name: list_messages
+SELECT commit_id, namespace, message_id, subject, published_at, trace_id, payload
+FROM hf.messages
+WHERE commit_id > :position
+ORDER BY commit_id
+LIMIT :limit
+
+-- name: deliver
+INSERT INTO hf.deliveries (group_id, commit_id, due_at, number, consumer)
+VALUES (:id, :commit_id, :due_at, 1, :consumer)
+
+-- name: move_group
+UPDATE hf.groups
+SET position = :position
+WHERE id = :id
+
+-- name: ack
+DELETE FROM hf.deliveries
+WHERE group_id = :id
+  AND commit_id = :commit_id
+  AND number = :number
+  AND due_at IS NOT NULL
+
+-- name: set_due
+UPDATE hf.deliveries
+SET due_at = :due_at
+WHERE group_id = :id
+  AND commit_id = :commit_id
+  AND number = :number
+  AND due_at IS NOT NULL
+
+-- name: get_status
+SELECT
+    (
+        SELECT count(*)
+        FROM hf.deliveries AS d
+        WHERE d.group_id = :id
+          AND d.due_at IS NOT NULL
+    ),
+    (
+        SELECT count(*)
+        FROM hf.deliveries AS d
+        WHERE d.group_id = :id
+          AND d.due_at IS NULL
+    ),
+    (
+        SELECT min(m.published_at)
+        FROM hf.deliveries AS d
+        CROSS JOIN hf.messages AS m
+        WHERE d.group_id = :id
+          AND d.due_at IS NOT NULL
+          AND m.commit_id = d.commit_id
+    )
+
+-- name: list_dead
+SELECT
+    d.commit_id, d.number, d.died_at, m.message_id, m.subject, m.published_at, m.trace_id, m.payload
+FROM hf.deliveries AS d
+CROSS JOIN hf.messages AS m
+WHERE d.group_id = :id
+  AND d.commit_id > :after
+  AND d.due_at IS NULL
+  AND m.commit_id = d.commit_id
+ORDER BY d.commit_id
+LIMIT :limit
+
+-- name: revive
+UPDATE hf.deliveries
+SET due_at = :now, number = 0, died_at = NULL
+WHERE group_id = :id
+  AND commit_id = :commit_id
+  AND due_at IS NULL
+
+-- name: drop_dead
+DELETE FROM hf.deliveries
+WHERE group_id = :id
+  AND commit_id = :commit_id
+  AND due_at IS NULL
+
+-- name: list_done
+-- Old messages that every group is past, and that none still has; never the newest of the store.
+SELECT m.commit_id
+FROM hf.messages AS m
+WHERE m.published_at < :cutoff
+  AND m.commit_id < (SELECT max(n.commit_id) FROM hf.messages AS n)
+  AND NOT EXISTS (
+      SELECT 1
+      FROM hf.groups AS g
+      WHERE g.namespace = m.namespace
+        AND g.position < m.commit_id
+  )
+  AND NOT EXISTS (
+      SELECT 1
+      FROM hf.groups AS g
+      CROSS JOIN hf.deliveries AS d
+      WHERE d.group_id = g.id
+        AND d.commit_id = m.commit_id
+  )
+ORDER BY m.commit_id
+LIMIT :limit
+
+-- name: drop_message
+DELETE FROM hf.messages
+WHERE commit_id = :commit_id
+
+-- name: written_since
+SELECT namespace, max(commit_id), sum(count(*)) OVER ()
+FROM (
+    SELECT namespace, commit_id
+    FROM hf.messages
+    WHERE commit_id > :seq
+    ORDER BY commit_id DESC
+    LIMIT :most
+)
+GROUP BY namespace

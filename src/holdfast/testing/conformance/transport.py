@@ -1,0 +1,453 @@
+"""Specs for the transport: publish, groups, answers, redelivery, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Capability, InvalidArgument, InvalidState, Message, NotFound, StoreConfig
+from holdfast.aio.transport import AsyncConsumer, AsyncDelivery
+from holdfast.testing.plugin import needs
+from holdfast.testing.world import World
+
+TRANSPORT = needs(Capability.TRANSPORT)
+CLOCK = needs(Capability.TRANSPORT, Capability.MOVABLE_CLOCK)
+SOON = 10.0  # seconds until a message must have come
+
+
+async def _next(consumer: AsyncConsumer) -> AsyncDelivery:
+    delivery = await consumer.next(SOON)
+    assert delivery is not None, "no message came"
+    return delivery
+
+
+async def _payloads(consumer: AsyncConsumer) -> list[Any]:
+    """What there is now, acknowledged."""
+    found = []
+    while (delivery := await consumer.next(0)) is not None:
+        found.append(delivery.message.payload)
+        assert await delivery.ack()
+    return found
+
+
+@TRANSPORT
+async def test_a_message_comes_in_its_envelope(world: World) -> None:
+    transport = world.store.transport
+    async with transport.consumer("g", "a.b") as consumer:
+        before = await world.store.now()
+        payload = {"n": 1, "raw": b"\xff", "text": "grün", "none": None}
+        message_id = await transport.publish("a.b", payload, trace_id="t-1")
+        delivery = await _next(consumer)
+        after = await world.store.now()
+        message = delivery.message
+        assert message == Message(message_id, "a.b", message.timestamp, "t-1", payload)
+        slack = 0.01
+        assert (
+            before.timestamp() - slack <= message.timestamp.timestamp() <= after.timestamp() + slack
+        )
+        assert delivery.number == 1
+        assert await delivery.ack() is True
+        assert await consumer.next(0) is None
+
+
+@TRANSPORT
+async def test_messages_come_in_the_order_of_publishing(world: World) -> None:
+    transport = world.store.transport
+    async with transport.consumer("g", "a", prefetch=7) as consumer:
+        for number in range(50):
+            await transport.publish("a", number)
+        assert await _payloads(consumer) == list(range(50))
+
+
+@TRANSPORT
+async def test_every_group_gets_every_message(world: World) -> None:
+    transport = world.store.transport
+    async with transport.consumer("g1", "a") as one, transport.consumer("g2", "a") as two:
+        await transport.publish("a", 1)
+        await transport.publish("a", 2)
+        assert await _payloads(one) == [1, 2]
+        assert await _payloads(two) == [1, 2]
+
+
+@TRANSPORT
+async def test_within_a_group_each_message_goes_to_one_consumer(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=300)
+
+    async def consume(number: int) -> list[int]:
+        async with transport.consumer("g", name=f"c{number}") as consumer:
+            found = []
+            while (delivery := await consumer.next(2)) is not None:
+                found.append(delivery.message.payload)
+                assert await delivery.ack()
+            return found
+
+    async def publish() -> list[int]:
+        for number in range(60):
+            await transport.publish("a", number)
+        return []
+
+    results = await world.together([*(consume(number) for number in range(4)), publish()])
+    assert sorted(number for result in results for number in result) == list(range(60))
+
+
+@TRANSPORT
+async def test_a_new_group_begins_now_or_at_the_start(world: World) -> None:
+    transport = world.store.transport
+    await transport.publish("a", "old")
+    await transport.create_group("late", "a")
+    await transport.create_group("all", "a", from_start=True)
+    await transport.publish("a", "new")
+    async with transport.consumer("late") as late, transport.consumer("all") as everything:
+        assert await _payloads(late) == ["new"]
+        assert await _payloads(everything) == ["old", "new"]
+
+
+@TRANSPORT
+async def test_a_group_keeps_its_place(world: World) -> None:
+    transport = world.store.transport
+    assert await transport.create_group("g", "a") is True
+    await transport.publish("a", 1)
+    async with transport.consumer("g", "a") as consumer:
+        assert await _payloads(consumer) == [1]
+    await transport.publish("a", 2)
+    assert await transport.create_group("g", "a", from_start=True) is False
+    async with transport.consumer("g", "a", from_start=True) as consumer:
+        assert await _payloads(consumer) == [2]
+
+
+@TRANSPORT
+async def test_subjects_choose_what_a_group_gets(world: World) -> None:
+    transport = world.store.transport
+    subjects = ["a", "a.b", "a.b.c", "a.x.c", "ab", "b.a", "tasks.mail.queue", "tasks.print.queue",
+                "tasks.mail.progress", "a+b", "grün.tag"]  # fmt: skip
+    wanted: dict[str, list[str]] = {
+        "a": ["a"],
+        "a.*": ["a.b"],
+        "a.>": ["a.b", "a.b.c", "a.x.c"],
+        "a.*.c": ["a.b.c", "a.x.c"],
+        "*": ["a", "ab", "a+b"],
+        ">": subjects,
+        "tasks.*.queue": ["tasks.mail.queue", "tasks.print.queue"],
+        "a+b": ["a+b"],
+        "grün.*": ["grün.tag"],
+    }
+    for pattern in wanted:
+        await transport.create_group(f"g-{pattern.replace('>', 'rest')}", pattern)
+    await transport.create_group("two", ["a.b", "b.*"])
+    for subject in subjects:
+        await transport.publish(subject, subject)
+    for pattern, found in wanted.items():
+        async with transport.consumer(f"g-{pattern.replace('>', 'rest')}") as consumer:
+            assert await _payloads(consumer) == found, pattern
+    async with transport.consumer("two") as consumer:
+        assert await _payloads(consumer) == ["a.b", "b.a"]
+
+
+@CLOCK
+async def test_what_is_not_answered_is_delivered_again(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=30)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as dies, transport.consumer("g") as lives:
+        first = await _next(dies)
+        assert await lives.next(0) is None
+        await world.move_clock(31)
+        second = await _next(lives)
+        assert (second.message, second.number) == (first.message, 2)
+        assert await first.ack() is False
+        assert await first.nak() is False
+        assert await first.extend(10) is False
+        assert await second.ack() is True
+        assert await second.ack() is False
+        await world.move_clock(1000)
+        assert await lives.next(0) is None
+
+
+@CLOCK
+async def test_a_nak_gives_a_message_back_after_its_delay(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=3600)
+    await transport.publish("a", 1)
+    await transport.publish("a", 2)
+    async with transport.consumer("g") as consumer:
+        first = await _next(consumer)
+        assert await first.nak() is True
+        again = await _next(consumer)
+        assert (again.message.payload, again.number) == (1, 2)
+        assert await again.nak(delay=60) is True
+        assert await _payloads(consumer) == [2]
+        await world.move_clock(61)
+        last = await _next(consumer)
+        assert (last.message.payload, last.number) == (1, 3)
+        assert await last.ack() is True
+
+
+@CLOCK
+async def test_extend_keeps_a_message_longer(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=30)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as consumer:
+        delivery = await _next(consumer)
+        assert await delivery.extend(300) is True
+        await world.move_clock(31)
+        assert await consumer.next(0) is None
+        assert await delivery.ack() is True
+
+
+@CLOCK
+async def test_after_its_last_delivery_a_message_is_a_dead_letter(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=30, max_deliveries=3)
+    message_id = await transport.publish("a", "poison")
+    await transport.publish("a", "fine")
+    async with transport.consumer("g") as consumer:
+        for number in (1, 2, 3):
+            delivery = await _next(consumer)
+            assert (delivery.message.payload, delivery.number) == ("poison", number)
+            assert await delivery.nak() is True
+        assert await _payloads(consumer) == ["fine"]
+        (letter,) = await transport.dead_letters("g")
+        assert letter.message.message_id == message_id
+        assert letter.message.payload == "poison"
+        assert letter.deliveries == 3
+        assert await transport.dead_letters("g", after=letter.place) == []
+        assert await transport.revive("g", letter.place) is True
+        assert await transport.revive("g", letter.place) is False
+        delivery = await _next(consumer)
+        assert (delivery.message.payload, delivery.number) == ("poison", 1)
+        assert await delivery.ack() is True
+        assert await transport.dead_letters("g") == []
+
+
+@CLOCK
+async def test_a_dead_letter_can_be_dropped(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", max_deliveries=1)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as consumer:
+        assert await (await _next(consumer)).nak() is True
+        assert await consumer.next(0) is None
+        (letter,) = await transport.dead_letters("g")
+        assert await transport.drop_dead("g", letter.place) is True
+        assert await transport.drop_dead("g", letter.place) is False
+        assert await transport.dead_letters("g") == []
+
+
+@TRANSPORT
+async def test_the_same_message_id_again_is_the_same_message(world: World) -> None:
+    transport = world.store.transport
+    async with transport.consumer("g", "a") as consumer:
+        for _ in range(3):
+            assert await transport.publish("a", 1, message_id="m-1") == "m-1"
+        await world.together(transport.publish("a", 2, message_id="m-2") for _ in range(10))
+        assert await _payloads(consumer) == [1, 2]
+
+
+@CLOCK
+async def test_the_same_message_id_is_published_again_later(world: World) -> None:
+    transport = world.store.transport
+    async with transport.consumer("g", "a") as consumer:
+        await transport.publish("a", 1, message_id="m-1")
+        assert await _payloads(consumer) == [1]
+        await world.move_clock(121)
+        await transport.publish("a", 1, message_id="m-1")
+        assert await _payloads(consumer) == [1]
+
+
+@TRANSPORT
+async def test_a_waiting_consumer_is_woken(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a")
+
+    async def consume() -> int:
+        async with transport.consumer("g") as consumer:
+            delivery = await _next(consumer)
+            await delivery.ack()
+            return int(delivery.message.payload)
+
+    async def publish() -> int:
+        await transport.publish("a", 7)
+        return 0
+
+    assert await world.together([consume(), publish()]) == [7, 0]
+
+
+@needs(Capability.TRANSPORT, Capability.SHARED)
+async def test_a_consumer_in_another_store_gets_messages(world: World) -> None:
+    other = await world.open()
+    async with other.transport.consumer("g", "a") as consumer:
+        await world.store.transport.publish("a", 1)
+        delivery = await _next(consumer)
+        assert delivery.message.payload == 1
+        assert await delivery.ack() is True
+
+
+@TRANSPORT
+async def test_namespaces_have_their_own_messages_and_groups(world: World) -> None:
+    transport, other = world.store.transport, world.store.namespace("other").transport
+    await transport.create_group("g", ">")
+    await other.create_group("g", ">")
+    await transport.publish("a", 1)
+    await other.publish("a", 2)
+    async with transport.consumer("g") as one, other.consumer("g") as two:
+        assert await _payloads(one) == [1]
+        assert await _payloads(two) == [2]
+
+
+@TRANSPORT
+async def test_status_tells_how_far_a_group_is(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", max_deliveries=1)
+    status = await transport.status("g")
+    assert (status.waiting, status.delivered, status.dead, status.oldest_at) == (0, 0, 0, None)
+    for number in range(4):
+        await transport.publish("a", number)
+        await transport.publish("b", number)
+    async with transport.consumer("g") as consumer:
+        first = await _next(consumer)
+        status = await transport.status("g")
+        assert (status.waiting, status.delivered, status.dead) == (3, 1, 0)
+        assert status.oldest_at == first.message.timestamp
+        assert await first.ack()
+        second = await _next(consumer)
+        assert await second.nak()
+        third = await _next(consumer)
+        assert third.message.payload == 2
+        status = await transport.status("g")
+        assert (status.waiting, status.delivered, status.dead) == (1, 1, 1)
+
+
+@TRANSPORT
+async def test_groups_are_listed_and_deleted(world: World) -> None:
+    transport = world.store.transport
+    for name in ("b", "a", "ä"):
+        await transport.create_group(name, "x")
+    assert await transport.list_groups() == ["a", "b", "ä"]
+    await transport.publish("x", 1)
+    async with transport.consumer("b") as consumer:
+        delivery = await _next(consumer)
+        assert await transport.delete_group("b") is True
+        assert await transport.delete_group("b") is False
+        assert await delivery.ack() is False
+    assert await transport.list_groups() == ["a", "ä"]
+    await transport.create_group("b", "x")
+    async with transport.consumer("b") as consumer:
+        assert await consumer.next(0) is None
+
+
+@TRANSPORT
+async def test_a_missing_group_is_not_found(world: World) -> None:
+    transport = world.store.transport
+    with pytest.raises(NotFound):
+        await transport.consumer("g").next(0)
+    for call in (
+        transport.status("g"),
+        transport.dead_letters("g"),
+    ):
+        with pytest.raises(NotFound):
+            await call
+
+
+@CLOCK
+async def test_purge_takes_old_messages_that_no_group_needs(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("done", "a")
+    await transport.create_group("behind", "b")
+    for number in range(5):
+        await transport.publish("a", number)
+    await transport.publish("b", "kept")
+    async with transport.consumer("done") as consumer:
+        assert await _payloads(consumer) == list(range(5))
+    await world.move_clock(1000)
+    await transport.purge(older_than=500)
+    await transport.create_group("later", ">", from_start=True)
+    async with transport.consumer("behind") as consumer:
+        assert await _payloads(consumer) == ["kept"]
+
+
+@needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
+async def test_publishing_joins_the_transaction(world: World) -> None:
+    store = world.store
+    await store.transport.create_group("g", ">")
+
+    class CalledOffError(Exception):
+        pass
+
+    async def fail() -> None:
+        async with store.transaction() as tx:
+            await tx.transport.publish("a", "lost")
+            raise CalledOffError
+
+    with pytest.raises(CalledOffError):
+        await fail()
+    async with store.transport.consumer("g") as consumer:
+        async with store.transaction() as tx:
+            await tx.cells.set("c", 1)
+            await tx.records.put("r", {"x": 1})
+            await tx.transport.publish("a", "kept")
+        assert (await _next(consumer)).message.payload == "kept"
+
+
+@needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
+async def test_an_answer_can_join_the_transaction_of_its_work(world: World) -> None:
+    store = world.store
+    await store.transport.create_group("g", ">", ack_timeout=3600)
+    await store.transport.publish("a", 1)
+    async with store.transaction() as tx:
+        delivery = await tx.transport.fetch("g")
+        assert delivery is not None
+        await tx.cells.set("sum", delivery.message.payload)
+        assert await delivery.ack() is True
+    assert await store.cells.get("sum") == 1
+    assert (await store.transport.status("g")).delivered == 0
+
+
+@TRANSPORT
+async def test_one_reader_at_a_time(world: World) -> None:
+    await world.store.transport.create_group("g", "a")
+    async with world.store.transport.consumer("g") as consumer:
+        outcomes = await world.colour.together([consumer.next(0.5), consumer.next(0.5)])
+        kinds = {type(outcome) for outcome in outcomes}
+        assert kinds == {type(None), InvalidState}
+
+
+@TRANSPORT
+@pytest.mark.parametrize(
+    "subject", ["", ".", "a.", ".a", "a..b", "a b", "a.*", "a.>", "a:b", 5, "x" * 1025]
+)
+async def test_bad_subjects_are_refused(world: World, subject: Any) -> None:  # noqa: ANN401 - on purpose
+    with pytest.raises(InvalidArgument):
+        await world.store.transport.publish(subject, 1)
+
+
+@TRANSPORT
+@pytest.mark.parametrize("pattern", ["", "a.", ">.a", "a.>.b", "a*", "a b", [], [5], "a.b>"])
+async def test_bad_patterns_are_refused(world: World, pattern: Any) -> None:  # noqa: ANN401 - on purpose
+    with pytest.raises(InvalidArgument):
+        await world.store.transport.create_group("g", pattern)
+
+
+@TRANSPORT
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ack_timeout": 0},
+        {"ack_timeout": -1},
+        {"max_deliveries": 0},
+        {"max_deliveries": True},
+        {"max_deliveries": 1.5},
+    ],
+)
+async def test_bad_settings_of_a_group_are_refused(world: World, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        await world.store.transport.create_group("g", "a", **settings)
+
+
+@TRANSPORT
+async def test_oversize_messages_are_refused_with_a_hint(world: World) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=1000))
+    with pytest.raises(InvalidArgument, match="claim check"):
+        await store.transport.publish("a", "x" * 1001)
