@@ -86,6 +86,21 @@ def test_an_outdated_map_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) 
             assert [key for key, _ in store.namespace(name).records.scan()] == ["a"]
 
 
+def test_a_map_with_a_lost_node_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) -> None:
+    with holdfast.open(nodes[0].fresh_url()) as store:
+        servers = store._backend._db._servers  # type: ignore[attr-defined]  # noqa: SLF001
+        whole = servers._map  # noqa: SLF001
+        lost = [part._replace(address=("127.0.0.1", 1)) for part in whole]
+        for name in NAMESPACES:
+            servers._map = lost  # noqa: SLF001
+            assert store.namespace(name).cells.set("x", 1) == 1
+            servers._map = lost  # noqa: SLF001
+            assert store.namespace(name).cells.get("x") == 1
+            servers._map = lost  # noqa: SLF001
+            assert store.namespace(name).cells.list() == ["x"]
+        assert servers._map == whole  # noqa: SLF001
+
+
 def test_a_slot_that_is_moving_is_unavailable_and_not_split(
     nodes: tuple[ValkeyServer, ValkeyServer],
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from holdfast.backends.redis.errors import translate_connect, translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
 
 _CHUNK = 256 * 1024
+_GRACE = 2.0  # seconds
 
 
 class RedisConnection(Protocol):
@@ -28,6 +30,9 @@ class RedisConnection(Protocol):
 
         Raised is what broke the connection, and then `replies` has what was answered before.
         """
+
+    async def abandon(self) -> None:
+        """Free the connection of a caller that gave up in the middle."""
 
     async def close(self) -> None:
         """Free the connection."""
@@ -104,6 +109,19 @@ class BlockingConnection:
             raise translate_loss(exc, self._where) from exc
         self.usable = True
 
+    async def abandon(self) -> None:
+        """Free the connection, once what was sent is done.
+
+        An interrupted thread may go on and write again, and that must come second. A server
+        that does not answer is not waited for long.
+        """
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(_GRACE)
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(_CHUNK):
+                pass
+        await self.close()
+
     async def close(self) -> None:
         """See RedisConnection."""
         self.usable = False
@@ -135,6 +153,13 @@ class AsyncConnection:
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         self.usable = True
+
+    async def abandon(self) -> None:
+        """Free the connection at once.
+
+        Who is cancelled was reading, or the loop ends: a pipeline goes on without its callers.
+        """
+        await self.close()
 
     async def close(self) -> None:
         """See RedisConnection."""

@@ -70,6 +70,7 @@ class RedisDb:
         try:
             return await self._ask(commands, key)
         except Unavailable:
+            await self._servers.look_again()
             return await self._ask(commands, key)
 
     def listen(self, topic: Topic) -> Listener:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from holdfast.backends.batching import NotBegun
 from holdfast.backends.redis.connection import RedisConnection
 from holdfast.backends.redis.errors import translate
+from holdfast.backends.redis.pool import Lease
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.backends.redis.servers import Address, Servers, is_redirection
@@ -73,40 +74,54 @@ class Pipeline:
         del patient  # nothing here waits for locks
         left = [unit for unit in units if not unit.settled]
         sent = _Sent(left, self._frame, repeat=repeat)
-        try:
-            lease = await self._pool.take()
-        except StoreError as exc:
-            raise NotBegun(exc) from exc
+        lease = await self._take(sent)
         async with lease as connection:
             try:
                 await connection.exchange(sent.all, sent.replies)
                 if await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
                 await self._servers.follow(sent.all, sent.replies)
-                missing = await self._missing_replicas(connection, sent.all)
+                missing = await self._missing_replicas(connection, sent.key)
             except StoreError as exc:
                 if not any(unit.batch.writes for unit in left):
                     exc.outcome_unknown = False
                 elif not self._wait:
                     self._settle(sent)
+                await self._turn(sent)
                 raise
         if missing is not None:
             for unit in left:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
         self._settle(sent)
 
-    async def _missing_replicas(
-        self, connection: RedisConnection, commands: Sequence[Command]
-    ) -> str | None:
+    async def _take(self, sent: _Sent) -> Lease:
+        try:
+            return await self._pool.take()
+        except StoreError as exc:
+            if not await self._turn(sent):
+                raise NotBegun(exc) from exc
+        try:
+            return await self._pool.take()
+        except StoreError as exc:
+            raise NotBegun(exc) from exc
+
+    async def _turn(self, sent: _Sent) -> bool:
+        """Turn to whichever node has the keys now; True if that is another one."""
+        if not self._servers.cluster:
+            return False
+        await self._servers.look_again()
+        before, self._pool = self._pool, self._servers.pool(self._servers.address(sent.key))
+        return self._pool is not before
+
+    async def _missing_replicas(self, connection: RedisConnection, base: bytes) -> str | None:
         """What to say if too few replicas have it; None if enough have."""
         if not self._wait:
             return None
         replies: list[Reply] = []
         millis = int(self._servers.settings.call_timeout * 1000 * _WAIT_SHARE)
-        # All writes are scripts, whose first key is the base of their namespace.
         # WAIT is about the connection's own writes, and an operation that was known made none.
         # What comes after it has come after everything before.
-        touch = (b"SET", commands[0][3] + b":wait", b"", b"PX", b"1000")
+        touch = (b"SET", base + b":wait", b"", b"PX", b"1000")
         wait = (b"WAIT", b"%d" % self._wait, b"%d" % max(1, millis))
         await connection.exchange([touch, wait], replies)
         if isinstance(replies[-1], int) and replies[-1] >= self._wait:
@@ -144,6 +159,8 @@ class _Sent:
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
+        # Of a script the first key, of other commands the word after their name.
+        self.key = own[0][3] if own[0][0] == b"EVALSHA" else own[0][1]
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""

@@ -44,13 +44,16 @@ class Pool:
             place.release()
             raise
 
-    async def take_back(self, connection: RedisConnection) -> None:
+    async def take_back(self, connection: RedisConnection, *, trusted: bool) -> None:
         """Keep the connection for the next caller, or close it when it cannot be used again."""
-        if connection.usable:
+        lost = not connection.usable
+        if not lost:
             self._idle.append(connection)
-        else:
+        elif trusted:
             await connection.close()
-        if self._closed or not connection.usable:
+        else:
+            await connection.abandon()
+        if self._closed or (trusted and lost):
             await self._drop_idle()
 
     async def close(self) -> None:
@@ -91,7 +94,8 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         try:
-            # Whoever was cancelled or interrupted has left it unusable.
-            await self._pool.take_back(self._connection)
+            # Whoever was cancelled or interrupted may have left it half way.
+            trusted = error is None or isinstance(error, StoreError)
+            await self._pool.take_back(self._connection, trusted=trusted)
         finally:
             self._place.release()

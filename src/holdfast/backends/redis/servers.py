@@ -7,6 +7,7 @@ key by key, a script at its new place would not see what is still at the old one
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -82,6 +83,11 @@ class Servers:
             if part.first <= slot <= part.last:
                 return part.address
         return self._seed  # which will say that nobody serves it
+
+    async def look_again(self) -> None:
+        """Read the map anew after a node was lost, if any other answers."""
+        with contextlib.suppress(StoreError):
+            await self.find()
 
     def pool(self, address: Address) -> Pool:
         """The connections to that server."""
