@@ -52,6 +52,9 @@ for field = wanted + 2 * expectations, #ARGV, 3 do
     set[#set + 1] = kind == 's' and digits(math.floor((now + value) / 1000)) or value
   end
 end
+if not live and #set == 0 then
+  return 1 -- there was nothing, and there is nothing
+end
 local afresh = replace or not live
 if meta and afresh then
   redis.call('DEL', record)
@@ -62,8 +65,7 @@ if not afresh then
   end
 end
 if #set == 0 and (afresh or redis.call('HLEN', record) == 1) then
-  -- In `keys` is also what has expired, whoever removed it: those who watch are yet to be told.
-  return 1 + bury(base, record, key, op, now, offset, redis.call('ZSCORE', base .. ':keys', key))
+  return 1 + bury(base, record, key, op, now, offset)
 end
 
 local before = live and meta.expires or 0

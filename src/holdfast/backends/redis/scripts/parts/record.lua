@@ -30,10 +30,10 @@ local function forget_at(record, instant, offset)
 end
 
 -- Leave of the record what a repeat and a watch need for a day. Without an operation id
--- (the server has removed it) that is only the change. Gives the change's number, 0 for none.
-local function bury(base, record, key, op, now, offset, changed)
+-- (the server has removed it) that is only the change. Gives the change's number.
+local function bury(base, record, key, op, now, offset)
   redis.call('DEL', record)
-  local number = changed and log_change(base, key) or 0
+  local number = log_change(base, key)
   if op then
     redis.call('HSET', record, META, format_meta(op, now, GRAVE, number))
     forget_at(record, now + OP_MEMORY_US, offset)
@@ -51,7 +51,7 @@ local function remove_due(base, now, offset, limit)
     local record = base .. ':r:' .. key
     if redis.call('ZSCORE', base .. ':keys', key) then
       local meta = parse_meta(redis.call('HGET', record, META))
-      bury(base, record, key, meta and meta.op, now, offset, true)
+      bury(base, record, key, meta and meta.op, now, offset)
     else
       local number = redis.call('ZSCORE', base .. ':changes', key)
       if number and tonumber(number) > tonumber(redis.call('GET', base .. ':lost') or 0) then
