@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -170,6 +171,31 @@ def test_a_cancelled_caller_harms_nobody(server: ValkeyServer, proxy: FaultProxy
         return [key async for key, _ in store.records.scan()]
 
     asyncio.run(work())
+
+
+def test_what_an_interrupted_thread_writes_next_comes_second(
+    server: ValkeyServer, proxy: FaultProxy
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    url = server.fresh_url()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with holdfast.open(proxy.through(url)) as store:
+            store.records.put("a", {"n": 0})
+            proxy.delay(0.3)  # the server hears of it after the interrupt
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                store.records.put("a", {"n": "interrupted"})
+            proxy.delay(0)
+            store.records.put("a", {"n": "second"})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    proxy.wait_until_closed()  # nothing is on its way any more
+    with holdfast.open(url) as store:
+        assert store.records.get_field("a", "n") == b"second"
 
 
 # Repeats that cannot tell

@@ -1,7 +1,7 @@
 """The protocol, RESP2, in bytes: what is sent, and what comes back.
 
-redis-py's own reader in Python awaits every line: a record of 12 fields took it 250 µs.
-This one takes what has arrived and goes through it in one loop: 20 µs.
+redis-py's own reader in Python awaits every line: a record of 12 fields took it 115 µs.
+This one takes what has arrived and goes through it in one loop: 23 µs.
 """
 
 from __future__ import annotations
