@@ -5,6 +5,7 @@ call, or the coroutine core, which blocking code runs with `run(...)`. So:
 
     await self.get(name)            ->  self.get(name)
     await self._cells.get(keys)     ->  run(self._cells.get(keys))
+    await self._store.now()         ->  self._store.now() other facades, by their names
     await work(tx)                  ->  work(tx)          the caller's own, blocking too
     async def / with / for          ->  def / with / for
     AsyncCells, holdfast.aio, …     ->  Cells, holdfast.sync, …
@@ -88,8 +89,14 @@ def _awaits_facade(value: ast.expr) -> bool:
             return attr in _FACADE_METHODS
         case ast.Call(func=ast.Name()):
             return True
+        case ast.Call(func=ast.Attribute(value=owner)):
+            chain = ast.unparse(owner).removeprefix("self.").split(".")
+            return chain[0] in _FACADES
     return False
 
+
+# What a facade that is made of others calls them.
+_FACADES = {"_store", "_tasks", "_consumer", "records", "transport", "tx"}
 
 _FACADE_METHODS: set[str] = set()
 

@@ -8,6 +8,7 @@ async with holdfast.open_async("postgresql://localhost/app") as store:
 """
 
 from holdfast.aio.store import AsyncStore
+from holdfast.claim_check import AsyncClaimCheck, ClaimCheck
 from holdfast.config import StoreConfig
 from holdfast.errors import (
     AlreadyCompleted,
@@ -33,6 +34,7 @@ from holdfast.facets.cells import Cell, CellChange
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
+from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
@@ -43,12 +45,14 @@ __version__ = "0.1.0"
 __all__ = [
     "CAUGHT_UP",
     "AlreadyCompleted",
+    "AsyncClaimCheck",
     "AsyncStore",
     "Branch",
     "Capability",
     "Cell",
     "CellChange",
     "Change",
+    "ClaimCheck",
     "Conflict",
     "Corrupt",
     "Database",
@@ -72,6 +76,8 @@ __all__ = [
     "StoreClosed",
     "StoreConfig",
     "StoreError",
+    "TaskState",
+    "TaskStatus",
     "Timeout",
     "Unauthorized",
     "Unavailable",

@@ -33,6 +33,7 @@ TUTORIALS = [
     "concepts",
     "cells",
     "transactions",
+    "claim-check",
     "configuration",
     "errors",
     "operations",

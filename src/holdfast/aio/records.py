@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from itertools import islice
 from uuid import UUID
 
 from holdfast.aio.watch import AsyncWatch
@@ -53,6 +54,7 @@ _PURGE_PAGE = 200  # per transaction, so that others get their turn
 Settings = Mapping[str, FieldValue | Stamp | None]
 Expectations = Mapping[str, FieldValue | None]
 Indexes = list[RecordIndex]
+Found = list[tuple[str, Record]]
 
 
 class AsyncRecords:
@@ -209,8 +211,9 @@ class AsyncRecords:
         left: int | None,
     ) -> AsyncIterator[tuple[str, Record]]:
         read = None if shown is None else tuple({*shown, *(c.field for c in conditions)})
-        page, after = await self._find(prefix, conditions), None
+        page, after = await self._find(prefix, conditions, None), None
         found, size = page is not None, _FIRST_PAGE
+        page = sorted(page) if page is not None else None
         while left != 0:
             if page is None:
                 page, after = await self._records.page(
@@ -224,6 +227,24 @@ class AsyncRecords:
                 return
             page, size = None, min(2 * size, _LARGEST_PAGE)
             await self._backend.pause()
+
+    async def find(
+        self, prefix: str = "", *, filters: ScanFilter | Iterable[ScanFilter], limit: int = 100
+    ) -> Found:
+        """Up to `limit` keys and records that match, read with as little work as possible.
+
+        Unlike a scan's they come in the order of the index that serves, smallest value first.
+        """
+        check_key_prefix(prefix)
+        filters = (filters,) if isinstance(filters, ScanFilter) else tuple(filters)
+        conditions = check_filters(filters)
+        most = check_limit(limit, filters) or 0
+        page = await self._find(prefix, conditions, most)
+        if page is None:
+            found = self._scan(prefix, conditions, None, most)
+            return [(key, record) async for key, record in found]
+        matching = (one for one in page if all(c.matches(one.stored.fields) for c in conditions))
+        return [(key, _record(stored)) for key, stored in islice(matching, most)]
 
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
@@ -280,9 +301,9 @@ class AsyncRecords:
             await self._backend.pause()
 
     async def _find(
-        self, prefix: str, conditions: tuple[Condition, ...]
+        self, prefix: str, conditions: tuple[Condition, ...], most: int | None
     ) -> list[ListedRecord] | None:
-        """What an index finds, in the order of the keys; None if there is none for it."""
+        """What an index finds, at least `most` or all; None if there is none for it."""
         if not conditions or Capability.RECORDS_INDEX not in self._backend.capabilities:
             return None
         for index in await self._backend.record_indexes.complete(self._namespace):
@@ -292,12 +313,12 @@ class AsyncRecords:
             found: dict[str, StoredRecord] = {}
             for span in parts:
                 page = await self._backend.record_indexes.find(
-                    self._namespace, index, span, limit=_MOST_FOUND
+                    self._namespace, index, span, limit=most or _MOST_FOUND
                 )
-                if page is None or page[1]:
+                if page is None or (page[1] and most is None):
                     return None  # so much is read as well from key to key
                 found.update(page[0])
-            return [ListedRecord(key, found[key]) for key in sorted(found)]
+            return [ListedRecord(key, stored) for key, stored in found.items()]
         return None
 
     def _settings(self, key: str, fields: Settings) -> dict[str, bytes | Stamp | None]:

@@ -17,6 +17,7 @@ from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.retry import repeated
+from holdfast.aio.tasks import AsyncTasks
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.transport import AsyncTransport
 from holdfast.clock import MICROSECONDS, Duration, duration_us, to_datetime
@@ -43,6 +44,7 @@ class AsyncStore:
         self.branches = AsyncBranches(backend, namespace)
         self.records = AsyncRecords(backend, namespace, config)
         self.transport = AsyncTransport(backend, namespace, config)
+        self.tasks = AsyncTasks(self)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
@@ -91,6 +93,10 @@ class AsyncStore:
     def capabilities(self) -> frozenset[Capability]:
         """What the engine can do; anything else raises Unsupported."""
         return self._backend.capabilities
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, in this store's colour."""
+        await self._backend.pause(seconds)
 
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

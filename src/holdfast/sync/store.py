@@ -24,6 +24,7 @@ from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.records import Records
 from holdfast.sync.retry import repeated
+from holdfast.sync.tasks import Tasks
 from holdfast.sync.transaction import Transaction, TransactionScope
 from holdfast.sync.transport import Transport
 
@@ -45,6 +46,7 @@ class Store:
         self.branches = Branches(backend, namespace)
         self.records = Records(backend, namespace, config)
         self.transport = Transport(backend, namespace, config)
+        self.tasks = Tasks(self)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""
@@ -93,6 +95,10 @@ class Store:
     def capabilities(self) -> frozenset[Capability]:
         """What the engine can do; anything else raises Unsupported."""
         return self._backend.capabilities
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long, in this store's colour."""
+        run(self._backend.pause(seconds))
 
     def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

@@ -19,6 +19,8 @@ from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
+from holdfast.aio.sweeper import AsyncSweeper
+from holdfast.aio.tasks import AsyncTasks
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.transport import AsyncConsumer, AsyncDelivery, AsyncTransport
 from holdfast.aio.watch import AsyncWatch
@@ -28,6 +30,8 @@ from holdfast.sync.cells import Cells
 from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
+from holdfast.sync.sweeper import Sweeper
+from holdfast.sync.tasks import Tasks
 from holdfast.sync.transaction import Transaction, TransactionScope
 from holdfast.sync.transport import Consumer, Delivery, Transport
 from holdfast.sync.watch import Watch
@@ -42,6 +46,8 @@ _TWINS: dict[type, type] = {
     Transaction: AsyncTransaction,
     TransactionScope: AsyncTransactionScope,
     Watch: AsyncWatch,
+    Tasks: AsyncTasks,
+    Sweeper: AsyncSweeper,
     Transport: AsyncTransport,
     Consumer: AsyncConsumer,
     Delivery: AsyncDelivery,
@@ -109,6 +115,12 @@ class World:
             return len(await self.store.cells.getv(name))
         newest = await self.store.cells.get_versioned(name)
         return 0 if newest is None else newest.version
+
+    def sweeper(self, **settings: Any) -> AsyncSweeper:  # noqa: ANN401 - of the sweeper
+        """A sweeper of this colour."""
+        if isinstance(self.store, _Awaitable):
+            return cast("AsyncSweeper", _Awaitable(Sweeper(self.store.target, **settings)))
+        return AsyncSweeper(self.store, **settings)
 
     async def move_clock(self, by: float, store: AsyncStore | None = None) -> None:
         """Shift the store's clock by so many seconds, for everyone who uses it."""

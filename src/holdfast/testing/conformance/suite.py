@@ -12,6 +12,7 @@ from holdfast.testing.conformance.records_watch import *  # noqa: F403
 from holdfast.testing.conformance.search import *  # noqa: F403
 from holdfast.testing.conformance.sessions import *  # noqa: F403
 from holdfast.testing.conformance.store import *  # noqa: F403
+from holdfast.testing.conformance.tasks import *  # noqa: F403
 from holdfast.testing.conformance.transactions import *  # noqa: F403
 from holdfast.testing.conformance.transport import *  # noqa: F403
 from holdfast.testing.conformance.values import *  # noqa: F403

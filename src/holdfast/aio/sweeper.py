@@ -1,0 +1,136 @@
+"""The sweeper: gives tasks whose workers died to somebody else, and queues what was forgotten.
+
+    await AsyncSweeper(store).run()          # until stop() is called, from anywhere
+
+A task that is `claimed` or `running` past its `timeout_at` (without one: `threshold` seconds after
+`updated_at`) is pending again, with one retry more; at `max_retries` it has failed. A `pending`
+one that nobody took is queued once more, under the same message id, and loses nothing. Every
+change is made only if the task is still exactly as it was seen, so several sweepers may run, and
+a completion that comes at the last moment wins.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.clock import MICROSECONDS, Duration
+from holdfast.errors import Corrupt, StoreError
+from holdfast.facets.backend import Capability
+from holdfast.facets.records_scan import ScanFilter
+from holdfast.facets.tasks import HELD, TaskState, TaskStatus
+from holdfast.facets.transport import check_span
+
+if TYPE_CHECKING:
+    from holdfast.aio.store import AsyncStore
+
+_log = logging.getLogger("holdfast.sweeper")
+_PAGE = 1000  # tasks of one state in one sweep
+_SLICE = 0.2  # seconds: so soon a stop is noticed
+
+
+class SweepResult(msgspec.Struct, frozen=True):
+    """What a sweep did."""
+
+    retried: int = 0
+    failed: int = 0
+    queued: int = 0
+    purged: int = 0
+
+    def __add__(self, other: SweepResult) -> SweepResult:
+        return SweepResult(
+            self.retried + other.retried,
+            self.failed + other.failed,
+            self.queued + other.queued,
+            self.purged + other.purged,
+        )
+
+
+class AsyncSweeper:
+    """Sweeps the tasks of a store's namespace, below one root."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        *,
+        root: str = "gbe",
+        interval: Duration = 30,
+        threshold: Duration = 300,
+    ) -> None:
+        self._store = store
+        self._tasks = store.tasks.below(root)
+        self._interval = check_span(interval, "interval") / MICROSECONDS
+        self._threshold_ms = check_span(threshold, "threshold") // 1000
+        self._stopped = False
+        self._indexed = False
+        self.totals = SweepResult()
+        """What all sweeps so far did."""
+
+    async def run(self) -> None:
+        """Sweep every `interval` seconds until `stop` is called; a failed sweep is tried again."""
+        while not self._stopped:
+            try:
+                done = await self.sweep()
+            except StoreError as exc:
+                if not exc.retryable:
+                    raise
+                _log.warning("sweep failed, trying again in %g s: %s", self._interval, exc)
+            else:
+                level = logging.INFO if done != SweepResult() else logging.DEBUG
+                _log.log(level, "swept %s: %s", self._tasks.names.prefix, done)
+            due = time.monotonic() + self._interval
+            while not self._stopped and time.monotonic() < due:
+                await self._store.pause(min(_SLICE, max(0.0, due - time.monotonic())))
+
+    def stop(self) -> None:
+        """Let `run` return after the task at hand. From any thread or signal handler."""
+        self._stopped = True
+
+    async def sweep(self) -> SweepResult:
+        """Look once at every task that may be stuck, and remove what has expired."""
+        await self._index()
+        now_ms = int((await self._store.now()).timestamp() * 1000)
+        done = SweepResult()
+        for state in (*sorted(HELD), TaskStatus.PENDING):
+            for task in await self._due(state, now_ms):
+                if self._stopped:
+                    return done
+                done += await self._handle(task)
+        done += SweepResult(purged=await self._store.records.purge())
+        self.totals += done
+        return done
+
+    async def _index(self) -> None:
+        """See to it that a sweep reads only what is due, where the engine can."""
+        if self._indexed or Capability.RECORDS_INDEX not in self._store.capabilities:
+            return
+        for field in ("timeout_at", "updated_at"):
+            await self._store.records.create_index(self._tasks.names.prefix, "state", field)
+        self._indexed = True
+
+    async def _due(self, state: TaskStatus, now_ms: int) -> list[TaskState]:
+        """The tasks in that state whose time is up."""
+        found: dict[str, TaskState] = {}
+        for field, before in (("timeout_at", now_ms), ("updated_at", now_ms - self._threshold_ms)):
+            filters = (ScanFilter("state", "eq", state), ScanFilter(field, "lt", before))
+            for key, record in await self._store.records.find(
+                self._tasks.names.prefix, filters=filters, limit=_PAGE
+            ):
+                try:
+                    task = TaskState.of(record.fields)
+                except Corrupt as exc:
+                    _log.warning("record %r: %s", key, exc)
+                    continue
+                if field == "timeout_at" or task.timeout_at is None:
+                    found[key] = task
+        return list(found.values())
+
+    async def _handle(self, task: TaskState) -> SweepResult:
+        if task.state is TaskStatus.PENDING:
+            return SweepResult(queued=int(await self._tasks.queue_again(task)))
+        if task.retry_count < task.max_retries:
+            return SweepResult(retried=int(await self._tasks.retry(task)))
+        return SweepResult(failed=int(await self._tasks.give_up(task)))

@@ -1,0 +1,253 @@
+# GENERATED from holdfast/aio/tasks.py by tools/generate_sync.py: change that file instead.
+"""Tasks: records that workers take, one at a time, and that end in one of three ways.
+
+    store.tasks.create("mail", "job-7", params_ref=ref)
+
+    task = store.tasks.claim("mail", "job-7", "worker-1", timeout=30)
+    if task is not None:                      # one of many workers gets it
+        task = store.tasks.step(task, timeout=30)
+        store.tasks.complete(task, result_ref=ref)
+
+Each call changes the record in one atomic step, if the task is still as the caller knows it, and
+tells about it by a message (see facets/tasks.py for the names). Where the engine has transactions
+both commit together; elsewhere the message follows, and what a crash leaves out the sweeper sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.clock import Duration
+from holdfast.errors import InvalidArgument
+from holdfast.facets.backend import Capability
+from holdfast.facets.records import FieldValue, Stamp
+from holdfast.facets.tasks import (
+    HELD,
+    MAX_RETRIES,
+    MOVES,
+    TERMINAL,
+    TaskNames,
+    TaskState,
+    TaskStatus,
+    may_move,
+)
+from holdfast.facets.transport import check_span
+
+if TYPE_CHECKING:
+    from holdfast.sync.records import Records
+    from holdfast.sync.store import Store
+    from holdfast.sync.transport import Transport
+
+_WAIT = 300  # seconds that a pending task waits before the sweeper queues it again
+
+Changes = Mapping[str, FieldValue | Stamp | None]
+
+
+class Tasks:
+    """The tasks of one namespace, below one root."""
+
+    def __init__(self, store: Store, root: str = "gbe") -> None:
+        self._store = store
+        self.names = TaskNames(root)
+
+    def below(self, root: str) -> Tasks:
+        """The tasks whose keys and subjects begin with another word than `gbe`."""
+        return Tasks(self._store, root)
+
+    def create(
+        self,
+        task_type: str,
+        task_id: str,
+        *,
+        blocked: bool = False,
+        params_ref: str | None = None,
+        step_count: int | None = None,
+        max_retries: int = MAX_RETRIES,
+    ) -> bool:
+        """True if the task is new: it is pending now, and queued. False: there is one already.
+
+        A `blocked` one waits for `unblock`.
+        """
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise InvalidArgument(f"max_retries: wanted 0 or more, found {max_retries!r}")
+        state = TaskStatus.BLOCKED if blocked else TaskStatus.PENDING
+        new: Changes = {
+            "state": state,
+            "task_type": task_type,
+            "task_id": task_id,
+            "created_at": Stamp(),
+            "updated_at": Stamp(),
+            "timeout_at": None if blocked else Stamp(_WAIT),
+            "params_ref": params_ref,
+            "step_count": step_count,
+            "retry_count": 0,
+            "max_retries": max_retries,
+        }
+        key = self.names.key(task_type, task_id)
+        queued = None if blocked else self.names.subject(task_type, "queue")
+        event = {"task_type": task_type, "task_id": task_id, "state": state, "retry_count": 0}
+        return self._change(_Change(key, {"state": None}, new, queued, event, f"{key}#0"))
+
+    def get(self, task_type: str, task_id: str) -> TaskState | None:
+        """The task, or None when there is none."""
+        record = self._store.records.get(self.names.key(task_type, task_id))
+        return None if record is None else TaskState.of(record.fields)
+
+    def claim(
+        self,
+        task_type: str,
+        task_id: str,
+        worker: str,
+        *,
+        timeout: Duration,
+    ) -> TaskState | None:
+        """The task, if it was pending and is this worker's now; None for everybody else."""
+        key = self.names.key(task_type, task_id)
+        if not self._store.records.claim(key, worker, timeout=timeout):
+            return None
+        task = self.get(task_type, task_id)
+        mine = task is not None and task.worker == worker and task.state is TaskStatus.CLAIMED
+        return task if mine else None
+
+    def step(
+        self,
+        task: TaskState,
+        *,
+        timeout: Duration,
+    ) -> TaskState | None:
+        """The task with one more step done, and so long for the next; None: it is not ours now."""
+        check_span(timeout, "timeout")
+        done = (task.current_step or 0) + 1
+        changes: Changes = {"current_step": done, "timeout_at": Stamp(timeout)}
+        if not self._move(task, TaskStatus.RUNNING, changes, "progress"):
+            return None
+        return self.get(task.task_type, task.task_id)
+
+    def complete(self, task: TaskState, *, result_ref: str | None = None) -> bool:
+        """True if the task was still ours, and is completed now."""
+        return self._end(task, TaskStatus.COMPLETED, {"result_ref": result_ref})
+
+    def fail(self, task: TaskState, error: str) -> bool:
+        """True if the task was still ours, and has failed for good now."""
+        return self._end(task, TaskStatus.FAILED, {"error": error})
+
+    def cancel(self, task_type: str, task_id: str) -> bool:
+        """True if the task had not ended, and is cancelled now, whoever held it."""
+        while True:
+            task = self.get(task_type, task_id)
+            if task is None or task.state in TERMINAL:
+                return False
+            if self._end(task, TaskStatus.CANCELLED, {}):
+                return True
+
+    def unblock(self, task_type: str, task_id: str) -> bool:
+        """True if the task was blocked: it is pending now, and queued."""
+        task = self.get(task_type, task_id)
+        if task is None or task.state is not TaskStatus.BLOCKED:
+            return False
+        return self._move(task, TaskStatus.PENDING, {"timeout_at": Stamp(_WAIT)}, "queue")
+
+    def retry(self, task: TaskState) -> bool:
+        """True if the task was as given: it is pending again, one retry more, and queued.
+
+        For the sweeper, when a worker has not been heard of in time.
+        """
+        changes: Changes = {
+            "retry_count": task.retry_count + 1,
+            "worker": None,
+            "timeout_at": Stamp(_WAIT),
+        }
+        return self._move(task, TaskStatus.PENDING, changes, "queue")
+
+    def give_up(self, task: TaskState) -> bool:
+        """True if the task was as given: it has failed, and an error was published about it."""
+        error = f"no sign of life from {task.worker!r} in time, after {task.retry_count} retries"
+        changes: Changes = {"error": error, "timeout_at": None}
+        return self._move(task, TaskStatus.FAILED, changes, "terminal", alarm=error)
+
+    def queue_again(self, task: TaskState) -> bool:
+        """True if the task was as given: pending, and queued once more under the same id."""
+        key = self.names.key(task.task_type, task.task_id)
+        subject = self.names.subject(task.task_type, "queue")
+        event = _event(task, task.state, {})
+        message_id = f"{key}#{task.retry_count}"
+        new: Changes = {"timeout_at": Stamp(_WAIT)}
+        return self._change(_Change(key, _as_seen(task), new, subject, event, message_id))
+
+    def _end(self, task: TaskState, state: TaskStatus, changes: Changes) -> bool:
+        return self._move(task, state, {**changes, "timeout_at": None}, "terminal")
+
+    def _move(
+        self,
+        task: TaskState,
+        state: TaskStatus,
+        changes: Changes,
+        what: str,
+        *,
+        alarm: str | None = None,
+    ) -> bool:
+        if not may_move(task.state, state):
+            allowed = ", ".join(sorted(MOVES[task.state])) or "nothing"
+            raise InvalidArgument(
+                f"task {task.task_id!r}: from {task.state} one goes to {allowed}, not to {state}"
+            )
+        key = self.names.key(task.task_type, task.task_id)
+        new = {**changes, "state": state, "updated_at": Stamp()}
+        event = _event(task, state, changes)
+        # The queue's messages have one id per attempt, so that a repeat is told apart.
+        attempt = f"{key}#{event['retry_count']}" if what == "queue" else None
+        subject = self.names.subject(task.task_type, what)
+        return self._change(_Change(key, _as_seen(task), new, subject, event, attempt, alarm))
+
+    def _change(self, change: _Change) -> bool:
+        if Capability.TRANSACTIONS not in self._store.capabilities:
+            return self._apply(change, self._store.records, self._store.transport)
+        with self._store.transaction() as tx:
+            return self._apply(change, tx.records, tx.transport)
+
+    def _apply(self, change: _Change, records: Records, transport: Transport) -> bool:
+        if not records.compare_and_set(change.key, expect=change.expect, set=change.new):
+            return False
+        if change.subject is not None:
+            transport.publish(change.subject, change.event, message_id=change.message_id)
+        if change.alarm is not None:
+            transport.publish(self.names.error, {**change.event, "error": change.alarm})
+        return True
+
+
+class _Change(NamedTuple):
+    """What becomes of a record, if it is as expected, and what is told about it."""
+
+    key: str
+    expect: Mapping[str, FieldValue | None]
+    new: Changes
+    subject: str | None
+    event: Mapping[str, object]
+    message_id: str | None = None
+    alarm: str | None = None
+
+
+def _as_seen(task: TaskState) -> Mapping[str, FieldValue | None]:
+    """What must still be so for the caller to be right about the task."""
+    seen: dict[str, FieldValue | None] = {"state": task.state, "worker": task.worker}
+    if task.retry_count:
+        seen["retry_count"] = task.retry_count
+    if task.state in HELD or task.state is TaskStatus.PENDING:
+        seen["timeout_at"] = task.timeout_at
+        seen["updated_at"] = task.updated_at
+    return seen
+
+
+def _event(task: TaskState, state: TaskStatus, changes: Changes) -> dict[str, object]:
+    """What a message tells about a task."""
+    told = {
+        "task_type": task.task_type,
+        "task_id": task.task_id,
+        "state": state,
+        "worker": task.worker,
+        "current_step": task.current_step,
+        "retry_count": task.retry_count,
+        **{name: value for name, value in changes.items() if not isinstance(value, Stamp)},
+    }
+    return {name: value for name, value in told.items() if value is not None}

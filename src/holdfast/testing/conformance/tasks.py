@@ -1,0 +1,301 @@
+"""Specs for tasks and the sweeper: who holds a task, and what becomes of a forgotten one."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Capability, InvalidArgument, TaskState, TaskStatus
+from holdfast.aio.transport import AsyncConsumer
+from holdfast.facets.tasks import MOVES, TERMINAL, may_move
+from holdfast.testing.plugin import needs
+from holdfast.testing.world import World
+
+TASKS = needs(Capability.RECORDS, Capability.TRANSPORT)
+CLOCK = needs(Capability.RECORDS, Capability.TRANSPORT, Capability.MOVABLE_CLOCK)
+QUEUE = "gbe.tasks.mail.queue"
+
+
+async def _told(consumer: AsyncConsumer) -> list[tuple[str, str, int]]:
+    """What has been published: the last word of the subject, the state, and the retries."""
+    found = []
+    while (delivery := await consumer.next(0)) is not None:
+        event = delivery.message.payload
+        word = delivery.message.subject.rpartition(".")[2]
+        found.append((word, event["state"], event.get("retry_count", 0)))
+        assert await delivery.ack()
+    return found
+
+
+async def _state(world: World, task_id: str = "1") -> str:
+    task = await world.store.tasks.get("mail", task_id)
+    assert task is not None
+    return task.state
+
+
+async def _claimed(world: World, worker: str = "w") -> TaskState:
+    task = await world.store.tasks.claim("mail", "1", worker, timeout=30)
+    assert task is not None
+    return task
+
+
+@TASKS
+async def test_a_task_goes_from_pending_to_completed(world: World) -> None:
+    tasks = world.store.tasks
+    async with world.store.transport.consumer("all", "gbe.>") as consumer:
+        assert await tasks.create("mail", "1", params_ref="ref", step_count=2) is True
+        assert await tasks.create("mail", "1") is False
+        task = await _claimed(world)
+        assert (task.state, task.worker, task.params_ref) == ("claimed", "w", "ref")
+        assert task.timeout_at is not None
+        assert task.timeout_at - task.updated_at == 30_000
+        running = await tasks.step(task, timeout=60)
+        assert running is not None
+        assert (running.state, running.current_step) == ("running", 1)
+        assert running.timeout_at is not None
+        assert running.timeout_at - running.updated_at == 60_000
+        assert await tasks.complete(running, result_ref="result") is True
+        done = await tasks.get("mail", "1")
+        assert done is not None
+        assert (done.state, done.result_ref, done.timeout_at) == ("completed", "result", None)
+        assert await _told(consumer) == [
+            ("queue", "pending", 0),
+            ("progress", "running", 0),
+            ("terminal", "completed", 0),
+        ]
+
+
+@TASKS
+async def test_the_record_has_the_seeds_fields(world: World) -> None:
+    await world.store.tasks.create("email-send", "job_abc123")
+    record = await world.store.records.get("gbe.state.tasks.email-send.job_abc123")
+    assert record is not None
+    assert record.fields["state"] == b"pending"
+    assert record.fields["task_type"] == b"email-send"
+    assert record.fields["task_id"] == b"job_abc123"
+    assert int(record.fields["created_at"]) == int(record.fields["updated_at"])
+
+
+@TASKS
+async def test_of_many_workers_one_claims_a_task(world: World) -> None:
+    tasks = world.store.tasks
+    await tasks.create("mail", "1")
+    claims = await world.together(
+        tasks.claim("mail", "1", f"w{number}", timeout=30) for number in range(10)
+    )
+    assert sum(claim is not None for claim in claims) == 1
+
+
+@TASKS
+async def test_who_no_longer_holds_a_task_cannot_change_it(world: World) -> None:
+    tasks = world.store.tasks
+    await tasks.create("mail", "1")
+    stale = await _claimed(world)
+    assert await tasks.retry(stale) is True
+    fresh = await _claimed(world)
+    assert fresh.retry_count == 1
+    for call in (tasks.complete(stale), tasks.fail(stale, "late"), tasks.retry(stale)):
+        assert await call is False
+    assert await tasks.step(stale, timeout=1) is None
+    assert await tasks.complete(fresh) is True
+
+
+@TASKS
+async def test_fail_and_cancel_end_a_task(world: World) -> None:
+    tasks = world.store.tasks
+    await tasks.create("mail", "1")
+    assert await tasks.fail(await _claimed(world), "no paper") is True
+    failed = await tasks.get("mail", "1")
+    assert failed is not None
+    assert (failed.state, failed.error) == ("failed", "no paper")
+    assert await tasks.cancel("mail", "1") is False
+    await tasks.create("mail", "2")
+    assert await tasks.cancel("mail", "2") is True
+    assert await tasks.claim("mail", "2", "w", timeout=1) is None
+    assert await tasks.cancel("mail", "nothing") is False
+
+
+@TASKS
+async def test_a_blocked_task_waits_to_be_unblocked(world: World) -> None:
+    tasks = world.store.tasks
+    async with world.store.transport.consumer("q", QUEUE) as consumer:
+        await tasks.create("mail", "1", blocked=True)
+        assert await tasks.claim("mail", "1", "w", timeout=1) is None
+        assert await _told(consumer) == []
+        assert await tasks.unblock("mail", "1") is True
+        assert await tasks.unblock("mail", "1") is False
+        assert await _told(consumer) == [("queue", "pending", 0)]
+    await _claimed(world)
+
+
+@TASKS
+async def test_moves_that_the_table_forbids_are_refused(world: World) -> None:
+    tasks = world.store.tasks
+    await tasks.create("mail", "1")
+    pending = await tasks.get("mail", "1")
+    assert pending is not None
+    with pytest.raises(InvalidArgument, match="from pending"):
+        await tasks.complete(pending)
+    assert await _state(world) == "pending"
+    assert all(may_move(before, after) for before, moves in MOVES.items() for after in moves)
+    assert {state for state in TaskStatus if not MOVES[state]} == TERMINAL
+
+
+@TASKS
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "a:b", "*"])
+async def test_bad_names_of_tasks_are_refused(world: World, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await world.store.tasks.create(name, "1")
+    with pytest.raises(InvalidArgument):
+        await world.store.tasks.create("mail", name)
+
+
+# The sweeper
+
+
+@CLOCK
+async def test_a_dead_workers_task_is_retried_three_times_then_failed(world: World) -> None:
+    tasks, sweeper = world.store.tasks, world.sweeper()
+    async with (
+        world.store.transport.consumer("q", QUEUE) as queue,
+        world.store.transport.consumer("errors", "gbe.events.system.error") as errors,
+    ):
+        await tasks.create("mail", "1")
+        for attempt in range(4):
+            assert await _told(queue) == [("queue", "pending", attempt)]
+            await _claimed(world, f"w{attempt}")
+            await sweeper.sweep()
+            assert await _state(world) == "claimed"
+            await world.move_clock(31)
+            done = await sweeper.sweep()
+            assert (done.retried, done.failed) == ((1, 0) if attempt < 3 else (0, 1))
+        assert await _state(world) == "failed"
+        assert await _told(queue) == []
+        assert await _told(errors) == [("error", "failed", 3)]
+        task = await tasks.get("mail", "1")
+        assert task is not None
+        assert (task.retry_count, task.timeout_at) == (3, None)
+        assert task.error is not None
+        assert "w3" in task.error
+
+
+@CLOCK
+async def test_a_running_task_is_swept_after_its_own_timeout(world: World) -> None:
+    tasks, sweeper = world.store.tasks, world.sweeper()
+    await tasks.create("mail", "1")
+    task = await tasks.step(await _claimed(world), timeout=1000)
+    assert task is not None
+    await world.move_clock(900)
+    await sweeper.sweep()
+    assert await _state(world) == "running"
+    await world.move_clock(101)
+    assert (await sweeper.sweep()).retried == 1
+    assert await _state(world) == "pending"
+
+
+@CLOCK
+async def test_a_task_without_timeout_is_swept_by_its_age(world: World) -> None:
+    records, sweeper = world.store.records, world.sweeper(threshold=300)
+    task: dict[str, str | int] = {"state": "pending", "task_type": "mail", "task_id": "1"}
+    await records.put("gbe.state.tasks.mail.1", {**task})
+    # The seed's two calls, with a crash between them and no timeout.
+    await records.set_field("gbe.state.tasks.mail.1", "state", "claimed")
+    now = int((await world.store.now()).timestamp() * 1000)
+    await records.set_field("gbe.state.tasks.mail.1", "updated_at", now)
+    await world.move_clock(299)
+    assert (await sweeper.sweep()).retried == 0
+    await world.move_clock(2)
+    assert (await sweeper.sweep()).retried == 1
+    assert await _state(world) == "pending"
+
+
+@CLOCK
+async def test_a_pending_backlog_never_fails_by_age(world: World) -> None:
+    tasks, sweeper = world.store.tasks, world.sweeper()
+    async with world.store.transport.consumer("q", QUEUE) as queue:
+        for number in range(5):
+            await tasks.create("mail", str(number))
+        assert len(await _told(queue)) == 5
+        for _ in range(6):
+            await world.move_clock(301)
+            done = await sweeper.sweep()
+            assert (done.queued, done.failed, done.retried) == (5, 0, 0)
+            assert await _told(queue) == [("queue", "pending", 0)] * 5
+            assert (await sweeper.sweep()).queued == 0
+        assert {await _state(world, str(number)) for number in range(5)} == {"pending"}
+
+
+@CLOCK
+async def test_blocked_and_ended_tasks_are_left_alone(world: World) -> None:
+    tasks, sweeper = world.store.tasks, world.sweeper()
+    await tasks.create("mail", "blocked", blocked=True)
+    await tasks.create("mail", "1")
+    await tasks.complete(await _claimed(world))
+    await world.move_clock(100_000)
+    done = await sweeper.sweep()
+    assert (done.retried, done.failed, done.queued) == (0, 0, 0)
+    assert await _state(world, "blocked") == "blocked"
+    assert await _state(world) == "completed"
+
+
+@CLOCK
+async def test_a_completion_that_races_the_sweeper_is_never_overwritten(world: World) -> None:
+    tasks, sweeper = world.store.tasks, world.sweeper()
+    await tasks.create("mail", "1")
+    task = await _claimed(world)
+    await world.move_clock(31)
+    seen = await tasks.get("mail", "1")
+    assert seen is not None
+    # The sweeper has seen it and is late: the worker completes first.
+    assert await tasks.complete(task) is True
+    assert await tasks.retry(seen) is False
+    assert await tasks.give_up(seen) is False
+    assert (await sweeper.sweep()).retried == 0
+    assert await _state(world) == "completed"
+
+
+@CLOCK
+async def test_several_sweepers_handle_each_task_once(world: World) -> None:
+    tasks = world.store.tasks
+    for number in range(20):
+        await tasks.create("mail", str(number))
+        assert await tasks.claim("mail", str(number), "w", timeout=30) is not None
+    await world.move_clock(31)
+    results = await world.together(world.sweeper().sweep() for _ in range(4))
+    assert sum(result.retried for result in results) == 20
+    for number in range(20):
+        task = await tasks.get("mail", str(number))
+        assert task is not None
+        assert (task.state, task.retry_count) == ("pending", 1)
+
+
+@CLOCK
+async def test_a_record_that_is_no_task_does_not_stop_the_sweeper(world: World) -> None:
+    records, tasks = world.store.records, world.store.tasks
+    await records.put("gbe.state.tasks.mail.0", {"state": "claimed", "timeout_at": 1})
+    await tasks.create("mail", "1")
+    await _claimed(world)
+    await world.move_clock(31)
+    assert (await world.sweeper().sweep()).retried == 1
+
+
+@CLOCK
+async def test_a_stopped_sweeper_returns(world: World) -> None:
+    sweeper = world.sweeper(interval=0.01)
+    await world.store.tasks.create("mail", "1")
+    await _claimed(world)
+    await world.move_clock(31)
+
+    async def stop() -> None:
+        while await _state(world) != "pending":
+            await world.store.pause(0.01)
+        sweeper.stop()
+
+    await world.together([sweeper.run(), stop()])
+    assert sweeper.totals.retried == 1
+
+
+@TASKS
+async def test_a_sweepers_settings_are_checked(world: World) -> None:
+    for settings in ({"interval": 0}, {"threshold": -1}):
+        with pytest.raises(InvalidArgument):
+            world.sweeper(**settings)
