@@ -25,10 +25,13 @@ _GRACE = 2.0  # seconds
 class RedisConnection(Protocol):
     """A connection of either colour."""
 
-    async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
         """Send all commands, and add the answer to each to `replies` as it comes.
 
-        Raised is what broke the connection, and then `replies` has what was answered before.
+        The server may take so much longer than a call's time. Raised is what broke the
+        connection, and then `replies` has what was answered before.
         """
 
     async def abandon(self) -> None:
@@ -92,16 +95,19 @@ class BlockingConnection:
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
         self._raw = raw
         self._socket = raw._sock  # noqa: SLF001 - see protocol.py for why
-        self._socket.settimeout(call_timeout)
         self._where = where
+        self._call_timeout = call_timeout
         self._reader = Reader()
         self.usable = True
 
-    async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
         """See RedisConnection."""
         self.usable = False
         wanted = len(replies) + len(commands)
         try:
+            self._socket.settimeout(self._call_timeout + more_secs)
             self._socket.sendall(pack(commands))
             while len(replies) < wanted:
                 self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
@@ -140,12 +146,14 @@ class AsyncConnection:
         self._reader = Reader()
         self.usable = True
 
-    async def exchange(self, commands: Sequence[Command], replies: list[Reply]) -> None:
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
         """See RedisConnection."""
         self.usable = False
         wanted = len(replies) + len(commands)
         try:
-            async with asyncio.timeout(self._call_timeout):
+            async with asyncio.timeout(self._call_timeout + more_secs):
                 self._to.write(pack(commands))
                 await self._to.drain()
                 while len(replies) < wanted:

@@ -19,8 +19,6 @@ from holdfast.runtime import Topic, Unit
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
 
-_WAIT_SHARE = 0.9  # of call_timeout: the server must answer before we give it up
-
 
 class Operation(Protocol[Item_contra, Answer_co]):
     """One hot operation: each item is one command."""
@@ -118,12 +116,12 @@ class Pipeline:
         if not self._wait:
             return None
         replies: list[Reply] = []
-        millis = int(self._servers.settings.call_timeout * 1000 * _WAIT_SHARE)
+        seconds = self._servers.settings.call_timeout
         # WAIT is about the connection's own writes, and an operation that was known made none.
         # What comes after it has come after everything before.
         touch = (b"SET", base + b":wait", b"", b"PX", b"1000")
-        wait = (b"WAIT", b"%d" % self._wait, b"%d" % max(1, millis))
-        await connection.exchange([touch, wait], replies)
+        wait = (b"WAIT", b"%d" % self._wait, b"%d" % max(1, seconds * 1000))
+        await connection.exchange([touch, wait], replies, more_secs=seconds)
         if isinstance(replies[-1], int) and replies[-1] >= self._wait:
             return None
         return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"

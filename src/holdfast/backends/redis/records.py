@@ -154,6 +154,7 @@ class WriteRecords:
         (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
         base = self._keys.base(namespace)
         doubt = asked_ago_us(item.write) if repeat else -1
+        values, gone, stamps = _sorted(settings)
         return self._script.call(
             [base, self._keys.clock(base)],
             [
@@ -165,8 +166,12 @@ class WriteRecords:
                 b"%d" % doubt,
                 b"%d" % item.seen,
                 b"%d" % len(expect),
+                b"%d" % (len(values) // 2),
+                b"%d" % len(gone),
                 *_expected(expect),
-                *_set(settings),
+                *values,
+                *gone,
+                *stamps,
             ],
         )
 
@@ -249,11 +254,18 @@ def _expected(expect: Mapping[str, bytes | None]) -> Iterator[bytes]:
         yield from (b"0", b"") if value is None else (b"1", value)
 
 
-def _set(settings: Mapping[str, bytes | Stamp | None]) -> Iterator[bytes]:
+def _sorted(
+    settings: Mapping[str, bytes | Stamp | None],
+) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """The fields with their values, those that go, and those that are stamped with how far off."""
+    values: list[bytes] = []
+    gone: list[bytes] = []
+    stamps: list[bytes] = []
     for field, value in settings.items():
         if value is None:
-            yield from (field.encode(), b"d", b"")
+            gone.append(field.encode())
         elif isinstance(value, Stamp):
-            yield from (field.encode(), b"s", b"%d" % value.after_us)
+            stamps += (field.encode(), b"%d" % value.after_us)
         else:
-            yield from (field.encode(), b"v", value)
+            values += (field.encode(), value)
+    return values, gone, stamps

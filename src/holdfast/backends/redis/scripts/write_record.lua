@@ -1,6 +1,6 @@
 -- name: write_record
--- One write of a record, by the table in facets/records.py. Each call out of Lua costs as much
--- as all else, so what cannot have changed is not touched.
+-- One write of a record, by the table in facets/records.py. Each call out of Lua costs 4 µs, so
+-- what cannot have changed is not touched.
 --
 -- KEYS  1  base of the namespace
 --       2  clock
@@ -11,18 +11,28 @@
 --       5  1: the record must be there
 --       6  in a repeat, how many µs ago the first try can have been applied at most; else -1
 --       7  the number of a change that was there before the caller asked
---       8  how many expectations: first all fields, then for each 1 or 0 (absent), and the value
---       …  for each field that is set: field; v (value), s (stamp, µs from now) or d (goes); value
+--       8  how many fields are expected
+--       9  how many fields are set to a value
+--      10  how many fields go
+--       …  the fields that are expected; for each of them 1 or 0 (absent), and the value
+--       …  the fields that are set, each with its value
+--       …  the fields that go
+--       …  the fields that are stamped, each with how many µs from now
 --
 -- Gives 1 + the number of the change if it was applied, 0 refused, -1 a repeat that cannot tell.
 --# parts clock index record
 local PURGE_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
+local MOST = 5000 -- words at a time: what unpack takes is limited
 local base, key, op = KEYS[1], ARGV[1], ARGV[2]
 local record = base .. ':r:' .. key
 local now, offset = read_clock(KEYS[2])
-local ttl, replace, doubt, expectations = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6]), tonumber(ARGV[8])
-local wanted = 9 + expectations
-local found = redis.call('HMGET', record, META, unpack(ARGV, 9, wanted - 1))
+local ttl, replace, doubt = tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[6])
+local wanted = 11 + ARGV[8]
+local set = wanted + 2 * ARGV[8]
+local gone = set + 2 * ARGV[9]
+local stamped = gone + ARGV[10]
+
+local found = redis.call('HMGET', record, META, unpack(ARGV, 11, wanted - 1))
 local meta = parse_meta(found[1])
 if meta and meta.op == op then
   return 1 + meta.number
@@ -35,36 +45,25 @@ local live = meta ~= nil and (meta.expires == 0 or meta.expires > now)
 if ARGV[5] == '1' and not live then
   return 0
 end
-for at = 0, expectations - 1 do
-  local value = live and found[at + 2]
-  if value ~= (ARGV[wanted + 2 * at] == '1' and ARGV[wanted + 2 * at + 1]) then
+for at = wanted, set - 1, 2 do
+  local value = live and found[2 + (at - wanted) / 2]
+  if value ~= (ARGV[at] == '1' and ARGV[at + 1]) then
     return 0
   end
 end
 
-local set, gone = {}, {}
-for field = wanted + 2 * expectations, #ARGV, 3 do
-  local kind, value = ARGV[field + 1], ARGV[field + 2]
-  if kind == 'd' then
-    gone[#gone + 1] = ARGV[field]
-  else
-    set[#set + 1] = ARGV[field]
-    set[#set + 1] = kind == 's' and digits(math.floor((now + value) / 1000)) or value
-  end
-end
-if not live and #set == 0 then
+local sets = gone > set or stamped <= #ARGV
+if not live and not sets then
   return 1 -- there was nothing, and there is nothing
 end
 local afresh = replace or not live
 if meta and afresh then
   redis.call('DEL', record)
 end
-if not afresh then
-  for from = 1, #gone, 5000 do -- what unpack takes is limited
-    redis.call('HDEL', record, unpack(gone, from, math.min(from + 4999, #gone)))
-  end
+for from = gone, afresh and 0 or stamped - 1, MOST do
+  redis.call('HDEL', record, unpack(ARGV, from, math.min(from + MOST, stamped) - 1))
 end
-if #set == 0 and (afresh or redis.call('HLEN', record) == 1) then
+if not sets and (afresh or redis.call('HLEN', record) == 1) then
   return 1 + bury(base, record, key, op, now, offset)
 end
 
@@ -74,20 +73,23 @@ if ttl >= 0 then
   expires = ttl > 0 and now + ttl or 0
 end
 local number = log_change(base, key)
-set[#set + 1] = META
-set[#set + 1] = format_meta(op, now, expires, number)
-for from = 1, #set, 5000 do
-  redis.call('HSET', record, unpack(set, from, math.min(from + 4999, #set)))
+redis.call(
+  'HSET', record, META, format_meta(op, now, expires, number),
+  unpack(ARGV, set, math.min(set + MOST, gone) - 1)
+)
+for from = set + MOST, gone - 1, MOST do
+  redis.call('HSET', record, unpack(ARGV, from, math.min(from + MOST, gone) - 1))
 end
-if not live then
-  redis.call('ZADD', base .. ':keys', 0, key)
+for at = stamped, #ARGV, 2 do
+  redis.call('HSET', record, ARGV[at], digits(math.floor((now + ARGV[at + 1]) / 1000)))
 end
+local new = not live and redis.call('ZADD', base .. ':keys', 0, key) == 1
 if expires > 0 then
   if afresh or expires ~= before then
     forget_at(record, expires, offset)
     redis.call('ZADD', base .. ':due', digits(expires), key)
   end
-elseif before > 0 or not live then -- the server may have removed an expired one, but not from `due`
+elseif before > 0 or (not live and not (new and meta == nil)) then
   redis.call('PERSIST', record)
   redis.call('ZREM', base .. ':due', key)
 end

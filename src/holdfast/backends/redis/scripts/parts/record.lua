@@ -44,22 +44,30 @@ local function bury(base, record, key, op, now, offset)
   return number
 end
 
--- Remove up to `limit` of what is due: records that have expired, graves that are a day old.
+-- Remove a grave that is a day old. Who was away for so long has missed something.
+local function level(base, record, key)
+  local number = redis.call('ZSCORE', base .. ':changes', key)
+  if number and tonumber(number) > tonumber(redis.call('GET', base .. ':lost') or 0) then
+    redis.call('SET', base .. ':lost', digits(tonumber(number)))
+  end
+  redis.call('DEL', record)
+  redis.call('ZREM', base .. ':changes', key)
+  redis.call('ZREM', base .. ':due', key)
+end
+
+-- Remove up to `limit` of what is due: records that have expired, old graves.
 local function remove_due(base, now, offset, limit)
   local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', digits(now), 'LIMIT', 0, limit)
   for _, key in ipairs(due) do
     local record = base .. ':r:' .. key
-    if redis.call('ZSCORE', base .. ':keys', key) then
-      local meta = parse_meta(redis.call('HGET', record, META))
+    local meta = parse_meta(redis.call('HGET', record, META))
+    if meta and (meta.expires == 0 or meta.expires > now) then
+      -- A grave that the server removed, and then a record that was made in its place.
+      redis.call('ZREM', base .. ':due', key)
+    elseif redis.call('ZSCORE', base .. ':keys', key) then
       bury(base, record, key, meta and meta.op, now, offset)
     else
-      local number = redis.call('ZSCORE', base .. ':changes', key)
-      if number and tonumber(number) > tonumber(redis.call('GET', base .. ':lost') or 0) then
-        redis.call('SET', base .. ':lost', digits(tonumber(number)))
-      end
-      redis.call('DEL', record)
-      redis.call('ZREM', base .. ':changes', key)
-      redis.call('ZREM', base .. ':due', key)
+      level(base, record, key)
     end
   end
   return #due
