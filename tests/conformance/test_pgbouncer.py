@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.bouncer import PgBouncer, need_pgbouncer, pgbouncer_version
 from holdfast.testing.conformance.suite import *  # noqa: F403
-from holdfast.testing.servers import PostgresServer
+from holdfast.testing.servers import CARELESS, PostgresServer
 from holdfast.testing.world import Engine
 
 need_pgbouncer()
@@ -24,13 +23,14 @@ colours = ["blocking", "asyncio"]
 def pgbouncer(request: pytest.FixtureRequest) -> Iterator[Engine]:
     most: int | None = request.param
     settings = {} if most is None else {"max_prepared_statements": str(most)}
-    numbers = itertools.count()
-    with PostgresServer("18") as server, PgBouncer(server.port, settings=settings) as bouncer:
-        database = bouncer.through(server.create_database())
+    with (
+        PostgresServer("18", settings=CARELESS) as server,
+        PgBouncer(server.port, settings=settings) as bouncer,
+    ):
         yield Engine(
             "PostgreSQL 18 behind PgBouncer",
             CAPABILITIES,
-            lambda: f"{database}?schema=s{next(numbers)}",
+            lambda: bouncer.through(server.fresh_store()),
         )
 
 

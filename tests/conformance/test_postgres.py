@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.conformance.suite import *  # noqa: F403
-from holdfast.testing.servers import PostgresServer
+from holdfast.testing.servers import CARELESS, PostgresServer
 from holdfast.testing.world import Engine
+
+colours = ["blocking", "asyncio"]
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Engine]:
-    numbers = itertools.count()
-    with PostgresServer("18") as server:
-        database = server.create_database()
-        # A schema of its own makes a store as fresh as a database would, ten times faster.
-        yield Engine(
-            "PostgreSQL 18",
-            CAPABILITIES,
-            lambda: f"{database}?schema=s{next(numbers)}",
-        )
+    with PostgresServer("18", settings=CARELESS) as server:
+        yield Engine("PostgreSQL 18", CAPABILITIES, server.fresh_store)
 
 
 @pytest.fixture

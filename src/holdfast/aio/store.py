@@ -44,7 +44,6 @@ class AsyncStore:
         self.branches = AsyncBranches(backend, namespace)
         self.records = AsyncRecords(backend, namespace, config)
         self.transport = AsyncTransport(backend, namespace, config)
-        self.tasks = AsyncTasks(self)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
@@ -88,6 +87,11 @@ class AsyncStore:
         require(self._backend, Capability.JOIN)
         opened = await self._backend.join(connection)
         return AsyncTransaction(opened, self._namespace, self._config)
+
+    @property
+    def tasks(self) -> AsyncTasks:
+        """The tasks of this namespace."""
+        return AsyncTasks(self)  # made anew: a forgotten store must not hang in a ring
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -46,7 +46,6 @@ class Store:
         self.branches = Branches(backend, namespace)
         self.records = Records(backend, namespace, config)
         self.transport = Transport(backend, namespace, config)
-        self.tasks = Tasks(self)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""
@@ -90,6 +89,11 @@ class Store:
         require(self._backend, Capability.JOIN)
         opened = run(self._backend.join(connection))
         return Transaction(opened, self._namespace, self._config)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks of this namespace."""
+        return Tasks(self)  # made anew: a forgotten store must not hang in a ring
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -172,7 +172,7 @@ class Tasks:
         subject = self.names.subject(task.task_type, "queue")
         event = _event(task, task.state, {})
         message_id = f"{key}#{task.retry_count}"
-        new: Changes = {"timeout_at": Stamp(_WAIT)}
+        new: Changes = {"updated_at": Stamp(), "timeout_at": Stamp(_WAIT)}
         return self._change(_Change(key, _as_seen(task), new, subject, event, message_id))
 
     def _end(self, task: TaskState, state: TaskStatus, changes: Changes) -> bool:

@@ -30,10 +30,14 @@ from holdfast.testing.postmaster import (
     usable_install,
 )
 
-__all__ = ["PostgresServer", "ServerError", "Version"]
+__all__ = ["CARELESS", "PostgresServer", "ServerError", "Version"]
 
 _PORT_TAKEN: Final = "could not bind"
 _PORT_ATTEMPTS: Final = 5
+_STORES_PER_DATABASE: Final = 50
+
+CARELESS: Final = {"fsync": "off", "full_page_writes": "off"}
+"""Settings for tests in which no server is killed: hundreds of stores are made much faster."""
 
 
 class PostgresServer:
@@ -48,6 +52,8 @@ class PostgresServer:
         self.version: Final = version
         self._settings: Final = dict(settings or {})
         self._database_numbers: Final = itertools.count(1)
+        self._store_numbers: Final = itertools.count()
+        self._stores_in = ""
         self._owner_pid: Final = os.getpid()
         self._folder: Path | None = None
         self._bin = Path()
@@ -98,6 +104,16 @@ class PostgresServer:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {database} TEMPLATE template0".encode())
         return self.url(database)
+
+    def fresh_store(self) -> str:
+        """The URL of a new, empty store: in a schema of its own, ten times faster than a database.
+
+        A new database every now and then: thousands of tables in one make everything slow.
+        """
+        number = next(self._store_numbers)
+        if number % _STORES_PER_DATABASE == 0:
+            self._stores_in = self.create_database()
+        return f"{self._stores_in}?schema=s{number}"
 
     def start(self) -> None:
         """Return when the server accepts connections; after `kill()`, on the same port.
