@@ -180,6 +180,10 @@ def test_bad_places_are_told_apart(server: ValkeyServer) -> None:
         holdfast.open(f"{place}/99")
     with pytest.raises(holdfast.InvalidArgument, match="number of a database"):
         holdfast.open(f"{place}/name")
+    with pytest.raises(holdfast.InvalidArgument, match="unknown option 'foo'"):
+        holdfast.open(f"{place}/0?foo=1")
+    with pytest.raises(holdfast.InvalidArgument, match="socket_read_size"):
+        holdfast.open(f"{place}/0?socket_read_size=many")
     with pytest.raises(holdfast.InvalidArgument, match="cluster"):
         holdfast.open(f"redis+cluster://127.0.0.1:{server.port}")
     with pytest.raises(holdfast.Unavailable, match=r"127\.0\.0\.1:1"):
@@ -327,6 +331,20 @@ def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, clien
             pytest.raises(holdfast.InvalidArgument, match="no longer kept"),
         ):
             watch.next(PATIENCE)
+
+
+def test_a_record_in_place_of_an_old_grave_stays(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="rise")) as store:
+        store.records.put("a", {"x": 1})
+        store.records.delete("a")
+        client.delete("rise:{default}:r:a")  # as the server does after a day
+        store.records.put("a", {"x": 2})
+        run(store._backend.move_clock(25 * 3600 * 1_000_000))  # noqa: SLF001
+        store.records.purge()
+        for number in range(20):
+            store.records.put("other", {"x": number})
+        assert store.records.get("a") == holdfast.Record({"x": b"2"})
+        assert [key for key, _ in store.records.scan()] == ["a", "other"]
 
 
 def test_writing_removes_what_is_due_by_and_by(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's

@@ -59,6 +59,8 @@ class Settings:
             "protocol": 2,
             "driver_info": None,  # saves a round trip for each connection
         }
+        # Not connected yet: it raises TypeError for an option that is none of redis-py's.
+        (blocking.SSLConnection if self._tls else blocking.Connection)(**self.options)
 
     def open_blocking(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - redis-py types its own loosely
         """redis-py's connection, for a thread."""

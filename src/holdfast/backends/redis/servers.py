@@ -159,7 +159,10 @@ def _settings(url: str, patience: float, config: StoreConfig) -> Settings:
     timeout = min(seconds(config.call_timeout), _LONGEST)
     try:
         return Settings(url, connect_timeout=patience, call_timeout=timeout)
-    except (ValueError, TypeError) as exc:
+    except TypeError as exc:
+        option = str(exc).rpartition(" ")[2]
+        raise InvalidArgument(f"store URL: unknown option {option}") from None
+    except ValueError as exc:
         raise InvalidArgument(f"store URL: {exc}") from None
 
 
