@@ -33,6 +33,7 @@ then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from holdfast.facets.names import prefix_end
@@ -60,8 +61,7 @@ class Keys:
 
     def base(self, namespace: str) -> bytes:
         """With which all keys of the namespace begin."""
-        # A } would end the hash tag, a : could make the keys of two namespaces the same.
-        return f"{self._prefix}:{{{quote(namespace, safe='')}}}".encode()
+        return _base(self._prefix, namespace)
 
     def clock(self, base: bytes) -> bytes:
         """Where scripts of the namespace find the clock's offset.
@@ -69,6 +69,12 @@ class Keys:
         A script of a cluster sees its own hash slot only, so there the clock cannot be moved.
         """
         return base + b":clock" if self._cluster else f"{self._prefix}:clock".encode()
+
+
+@lru_cache(maxsize=1000)
+def _base(prefix: str, namespace: str) -> bytes:
+    # A } would end the hash tag, a : could make the keys of two namespaces the same.
+    return f"{prefix}:{{{quote(namespace, safe='')}}}".encode()
 
 
 def lex_range(prefix: str, after: str | None) -> tuple[bytes, bytes]:
