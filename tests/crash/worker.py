@@ -10,7 +10,8 @@ that is its standard output, a line at a time, so the reader sees them in their 
     retry ROLE K CODE     the store failed; the same write follows under the same op_id
     dead STATUS           the child is gone, and everything it wrote is above this line
 
-A role is one caller with cells of its own, so the state after its Kth write is known.
+A role is one caller with cells of its own, or a record, or a record and messages, so the state
+after its Kth write is known.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ import holdfast
 import holdfast.backends.postgres.backend
 import holdfast.backends.sqlite.backend
 
-ROLES = ["set", "cas", "many", "toggle", "transaction", "merge"] * 3
+ROLES = ["set", "cas", "many", "toggle", "transaction", "merge", "record", "outbox"] * 3
 TOGETHER = {"many", "transaction", "merge"}
 PARTS = ("a", "b", "c")
 RETRY_SECS = 0.02
@@ -42,7 +43,7 @@ def cells_of(role: int) -> list[str]:
     return [f"{kind}{role}.{part}" for part in PARTS] if kind in TOGETHER else [f"{kind}{role}"]
 
 
-def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
+def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:  # noqa: PLR0911 - one per kind
     """The Kth write of a role: the call, its arguments and the right answer."""
     names = cells_of(role)
     match ROLES[role]:
@@ -56,6 +57,10 @@ def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:
         case "merge":
             # Above both sides: the branch is at version k, what it is merged into too.
             return "merge", (f"b{role}", dict.fromkeys(names, k)), dict.fromkeys(names, k + 1)
+        case "record":
+            return "record", (names[0], k - 1 or None, k), True
+        case "outbox":
+            return "outbox", (names[0], k), f"{names[0]}.{k}"
         case _ if k % 2:
             return "init", (names[0], k), (k + 1) // 2
         case _:
@@ -67,6 +72,8 @@ def progress_of(role: int, store: holdfast.Store) -> int:
     kind = ROLES[role]
     if kind == "merge":
         return merged_of(role, store)
+    if kind in {"record", "outbox"}:
+        return recorded_of(role, store)
     counts = []
     for name in cells_of(role):
         history = [(cell.version, cell.value) for cell in store.cells.getv(name)]
@@ -100,6 +107,21 @@ def merged_of(role: int, store: holdfast.Store) -> int:
         states.append(counts.pop())
     assert states[-1] - states[0] in (0, 1), f"the branch is at {states[-1]}, main at {states[0]}"
     return states[0]
+
+
+def recorded_of(role: int, store: holdfast.Store) -> int:
+    """How many writes of a role its record holds; each of an outbox has its message."""
+    (name,) = cells_of(role)
+    done = int(store.records.get_field(name, "n") or 0)
+    if ROLES[role] == "outbox":
+        store.transport.create_group(f"check.{name}", name, from_start=True)
+        with store.transport.consumer(f"check.{name}", prefetch=1000) as consumer:
+            found = []
+            while (delivery := consumer.next(0)) is not None:
+                found.append(delivery.message.payload)
+        store.transport.delete_group(f"check.{name}")
+        assert found == list(range(1, done + 1)), f"{name}: record at {done}, messages {found}"
+    return done
 
 
 def say(*words: object) -> None:
@@ -142,6 +164,14 @@ def do(store: holdfast.Store, call: str, args: tuple[Any, ...], op_id: uuid.UUID
         store.branches.fork(branch, op_id=uuid.uuid5(uuid.NAMESPACE_URL, branch))
         store.cells.on(branch).set_many(values, op_id=op_id)
         return store.branches.merge(branch, op_id=op_id).merged
+    if call == "record":
+        name, before, after = args
+        return store.records.compare_and_swap(name, "n", before, after, op_id=op_id)
+    if call == "outbox":
+        name, k = args
+        with store.transaction(timeout=60) as tx:
+            tx.records.set_field(name, "n", k)
+            return tx.transport.publish(name, k, message_id=f"{name}.{k}")
     if call != "transaction":
         return getattr(store.cells, call)(*args, op_id=op_id)
     with store.transaction(timeout=60) as tx:
@@ -157,6 +187,14 @@ async def do_async(
         await store.branches.fork(branch, op_id=uuid.uuid5(uuid.NAMESPACE_URL, branch))
         await store.cells.on(branch).set_many(values, op_id=op_id)
         return (await store.branches.merge(branch, op_id=op_id)).merged
+    if call == "record":
+        name, before, after = args
+        return await store.records.compare_and_swap(name, "n", before, after, op_id=op_id)
+    if call == "outbox":
+        name, k = args
+        async with store.transaction(timeout=60) as tx:
+            await tx.records.set_field(name, "n", k)
+            return await tx.transport.publish(name, k, message_id=f"{name}.{k}")
     if call != "transaction":
         return await getattr(store.cells, call)(*args, op_id=op_id)
     async with store.transaction(timeout=60) as tx:

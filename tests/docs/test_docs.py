@@ -24,6 +24,7 @@ import pytest
 import holdfast
 from holdfast import AsyncStore, StoreConfig, StoreError
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.records import AsyncRecords
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -32,6 +33,7 @@ TUTORIALS = [
     "quickstart",
     "concepts",
     "cells",
+    "records",
     "transactions",
     "claim-check",
     "configuration",
@@ -231,10 +233,11 @@ def test_every_make_target_is_told() -> None:
     assert {f"make {target}" for target in targets[1].split()} - told == set()
 
 
-def test_every_operation_of_cells_is_told() -> None:
-    text = (DOCS / "cells.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "facet"), [("cells", AsyncCells), ("records", AsyncRecords)])
+def test_every_operation_of_the_facet_is_told(page: str, facet: type) -> None:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     headings = " ".join(_HEADING.findall(text))
-    assert [name for name in public(AsyncCells) if f"`{name}" not in headings] == []
+    assert [name for name in public(facet) if f"`{name}(" not in headings] == []
 
 
 def test_every_operation_of_the_store_is_told() -> None:

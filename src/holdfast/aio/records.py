@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from itertools import islice
 from uuid import UUID
 
 from holdfast.aio.watch import AsyncWatch
@@ -40,15 +39,25 @@ from holdfast.facets.records import (
     check_key,
     check_key_prefix,
     to_bytes,
+    to_setting,
     to_ttl_us,
 )
-from holdfast.facets.records_scan import Condition, ScanFilter, check_filters, check_limit, spans
+from holdfast.facets.records_scan import (
+    Condition,
+    ScanFilter,
+    check_filters,
+    check_limit,
+    check_shown,
+    several,
+    spans,
+)
 from holdfast.facets.records_watch import Now, RecordSource
 from holdfast.facets.watch import Seen, Watching
 
 _log = logging.getLogger("holdfast.records")
 _FIRST_PAGE, _LARGEST_PAGE = 50, 1000
 _MOST_FOUND = 10_000  # in an index at a time: they are sorted in memory
+_MORE = 8  # times as many are looked at when too few of them matched
 _PURGE_PAGE = 200  # per transaction, so that others get their turn
 
 Settings = Mapping[str, FieldValue | Stamp | None]
@@ -170,7 +179,7 @@ class AsyncRecords:
             expect={"state": "pending"},
             set={
                 "state": "claimed",
-                "worker": worker,
+                "worker": to_bytes(worker, "worker"),  # None would remove it
                 "updated_at": Stamp(),
                 "timeout_at": Stamp(_positive(timeout)),
             },
@@ -198,10 +207,10 @@ class AsyncRecords:
         fits (see `create_index`) only what matches is read.
         """
         check_key_prefix(prefix)
-        filters = (filters,) if isinstance(filters, ScanFilter) else tuple(filters)
-        conditions = check_filters(filters)
-        shown = None if fields is None else tuple(check_field(field) for field in fields)
-        return self._scan(prefix, conditions, shown, check_limit(max_results, filters))
+        asked = several(filters)
+        return self._scan(
+            prefix, check_filters(asked), check_shown(fields), check_limit(max_results, asked)
+        )
 
     async def _scan(
         self,
@@ -211,9 +220,10 @@ class AsyncRecords:
         left: int | None,
     ) -> AsyncIterator[tuple[str, Record]]:
         read = None if shown is None else tuple({*shown, *(c.field for c in conditions)})
-        page, after = await self._find(prefix, conditions, None), None
-        found, size = page is not None, _FIRST_PAGE
-        page = sorted(page) if page is not None else None
+        page, more = await self._find(prefix, conditions, _MOST_FOUND) or (None, False)
+        # Where there is more, so much is read as well from key to key.
+        page = None if page is None or more else sorted(page)
+        found, size, after = page is not None, _FIRST_PAGE, None
         while left != 0:
             if page is None:
                 page, after = await self._records.page(
@@ -236,15 +246,25 @@ class AsyncRecords:
         Unlike a scan's they come in the order of the index that serves, smallest value first.
         """
         check_key_prefix(prefix)
-        filters = (filters,) if isinstance(filters, ScanFilter) else tuple(filters)
-        conditions = check_filters(filters)
-        most = check_limit(limit, filters) or 0
-        page = await self._find(prefix, conditions, most)
-        if page is None:
-            found = self._scan(prefix, conditions, None, most)
-            return [(key, record) async for key, record in found]
-        matching = (one for one in page if all(c.matches(one.stored.fields) for c in conditions))
-        return [(key, _record(stored)) for key, stored in islice(matching, most)]
+        asked = several(filters)
+        conditions = check_filters(asked)
+        most = check_limit(limit, asked)
+        if most is None:
+            raise InvalidArgument("limit: wanted a whole number, found None")
+        looked = most
+        while 0 < looked <= _MOST_FOUND:
+            indexed = await self._find(prefix, conditions, looked)
+            if indexed is None:
+                break
+            page, more = indexed
+            matching = [
+                one for one in page if all(c.matches(one.stored.fields) for c in conditions)
+            ]
+            if len(matching) >= most or not more:
+                return [(key, _record(stored)) for key, stored in matching[:most]]
+            looked *= _MORE  # those in front have expired, or an unindexed field is another
+        found = self._scan(prefix, conditions, None, most)
+        return [(key, record) async for key, record in found]
 
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
@@ -301,9 +321,12 @@ class AsyncRecords:
             await self._backend.pause()
 
     async def _find(
-        self, prefix: str, conditions: tuple[Condition, ...], most: int | None
-    ) -> list[ListedRecord] | None:
-        """What an index finds, at least `most` or all; None if there is none for it."""
+        self, prefix: str, conditions: tuple[Condition, ...], limit: int
+    ) -> tuple[list[ListedRecord], bool] | None:
+        """What is there of the first `limit` in an index, in its order, and whether it has more.
+
+        None if there is no index for it.
+        """
         if not conditions or Capability.RECORDS_INDEX not in self._backend.capabilities:
             return None
         for index in await self._backend.record_indexes.complete(self._namespace):
@@ -311,14 +334,18 @@ class AsyncRecords:
             if parts is None:
                 continue
             found: dict[str, StoredRecord] = {}
+            more = False
             for span in parts:
-                page = await self._backend.record_indexes.find(
-                    self._namespace, index, span, limit=most or _MOST_FOUND
+                part = await self._backend.record_indexes.find(
+                    self._namespace, index, span, limit=limit
                 )
-                if page is None or (page[1] and most is None):
-                    return None  # so much is read as well from key to key
-                found.update(page[0])
-            return [ListedRecord(key, stored) for key, stored in found.items()]
+                if part is None:
+                    return None
+                page, more = part
+                found.update(page)
+                if more:
+                    break
+            return [ListedRecord(key, stored) for key, stored in found.items()], more
         return None
 
     def _settings(self, key: str, fields: Settings) -> dict[str, bytes | Stamp | None]:
@@ -326,12 +353,7 @@ class AsyncRecords:
             raise InvalidArgument(
                 f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
             )
-        return {
-            check_field(field): value
-            if value is None or isinstance(value, Stamp)
-            else to_bytes(value, field)
-            for field, value in fields.items()
-        }
+        return {check_field(field): to_setting(value, field) for field, value in fields.items()}
 
     async def _write(
         self,

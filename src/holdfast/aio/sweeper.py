@@ -20,6 +20,7 @@ import msgspec
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import Corrupt, StoreError
 from holdfast.facets.backend import Capability
+from holdfast.facets.records import Record
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import HELD, TaskState, TaskStatus
 from holdfast.facets.transport import check_span
@@ -112,21 +113,29 @@ class AsyncSweeper:
         self._indexed = True
 
     async def _due(self, state: TaskStatus, now_ms: int) -> list[TaskState]:
-        """The tasks in that state whose time is up."""
+        """The tasks in that state whose time is up, a page of each kind."""
+        records, prefix = self._store.records, self._tasks.names.prefix
+        here = ScanFilter("state", "eq", state)
         found: dict[str, TaskState] = {}
-        for field, before in (("timeout_at", now_ms), ("updated_at", now_ms - self._threshold_ms)):
-            filters = (ScanFilter("state", "eq", state), ScanFilter(field, "lt", before))
-            for key, record in await self._store.records.find(
-                self._tasks.names.prefix, filters=filters, limit=_PAGE
-            ):
-                try:
-                    task = TaskState.of(record.fields)
-                except Corrupt as exc:
-                    _log.warning("record %r: %s", key, exc)
-                    continue
-                if field == "timeout_at" or task.timeout_at is None:
-                    found[key] = task
+        timed_out = (here, ScanFilter("timeout_at", "lt", now_ms))
+        for key, record in await records.find(prefix, filters=timed_out, limit=_PAGE):
+            self._note(found, key, record)
+        # A scan, because a page could be full of those that have a timeout and time left.
+        silent = (here, ScanFilter("updated_at", "lt", now_ms - self._threshold_ms))
+        left = _PAGE
+        async for key, record in records.scan(prefix, filters=silent):
+            if "timeout_at" not in record.fields:
+                self._note(found, key, record)
+                left -= 1
+                if not left:
+                    break
         return list(found.values())
+
+    def _note(self, found: dict[str, TaskState], key: str, record: Record) -> None:
+        try:
+            found[key] = TaskState.of(record.fields)
+        except Corrupt as exc:
+            _log.warning("record %r: %s", key, exc)
 
     async def _handle(self, task: TaskState) -> SweepResult:
         if task.state is TaskStatus.PENDING:

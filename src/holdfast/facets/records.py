@@ -354,6 +354,17 @@ def to_bytes(value: object, field: str) -> bytes:
     )
 
 
+def to_setting(value: object, field: str) -> bytes | Stamp | None:
+    """What a write sets a field to, as it carries it."""
+    if value is None:
+        return None
+    if isinstance(value, Stamp):
+        if abs(value.after_us) > _MOST_TTL_US:
+            raise InvalidArgument(f"field {field!r}: a Stamp reaches 285 years at most")
+        return value
+    return to_bytes(value, field)
+
+
 def to_ttl_us(ttl: Duration | None) -> int:
     """A time to live as a write carries it."""
     if ttl is None:

@@ -62,6 +62,24 @@ class Condition(NamedTuple):
         return all(each) if self.op == "ne" else any(each)
 
 
+def several(filters: ScanFilter | Iterable[ScanFilter]) -> tuple[ScanFilter, ...]:
+    """The filters, also when it is just one."""
+    if isinstance(filters, ScanFilter):
+        return (filters,)
+    if not isinstance(filters, Iterable):
+        raise InvalidArgument(f"filters: wanted ScanFilter, found {type(filters).__name__}")
+    return tuple(filters)
+
+
+def check_shown(fields: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The fields that a scan shows, None for all."""
+    if fields is None:
+        return None
+    if isinstance(fields, str | bytes) or not isinstance(fields, Iterable):
+        raise InvalidArgument(f"fields: wanted names of fields, found {fields!r}")
+    return tuple(check_field(field) for field in fields)
+
+
 def check_filters(filters: Sequence[ScanFilter]) -> tuple[Condition, ...]:
     """The filters, when they make sense."""
     return tuple(_condition(one) for one in filters)
@@ -159,12 +177,12 @@ def _condition(one: ScanFilter) -> Condition:
     if not isinstance(one, ScanFilter):
         raise InvalidArgument(f"filters: wanted ScanFilter, found {type(one).__name__}")
     check_field(one.field)
+    if not isinstance(one.op, str) or one.op not in {*_COMPARE, *_LISTS}:
+        known = ", ".join((*_COMPARE, *_LISTS))
+        raise InvalidArgument(f"filter on {one.field!r}: wanted one of {known}, found {one.op!r}")
     if one.op in _LISTS:
         if isinstance(one.value, str | bytes | int) or not isinstance(one.value, Iterable):
             raise InvalidArgument(f"filter {one.op!r} on {one.field!r}: wanted several values")
         values = tuple(to_bytes(value, one.field) for value in one.value)
         return Condition(one.field, _LISTS[one.op], values)
-    if one.op not in _COMPARE:
-        known = ", ".join((*_COMPARE, *_LISTS))
-        raise InvalidArgument(f"filter on {one.field!r}: wanted one of {known}, found {one.op!r}")
     return Condition(one.field, one.op, (to_bytes(one.value, one.field),))

@@ -11,6 +11,7 @@ from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.backends.sql.records import (
     IndexOrder,
+    Purged,
     RecordBatches,
     RecordQueries,
     SqlRecords,
@@ -62,7 +63,7 @@ class PostgresRecords(SqlRecords):
         if self._until_purge <= 0 and not self._inside:
             self._until_purge = _PURGE_EVERY
             try:
-                await self.purge(_PURGE_SLICE)
+                await self.purge_some(_PURGE_SLICE)
             except StoreError as exc:  # the caller's own write is done
                 _log.warning("removing expired records failed, trying again later: %s", exc)
         return answers
@@ -117,10 +118,10 @@ class PurgeRecords:
     def __init__(self, query: str) -> None:
         self._query = query
 
-    async def apply(self, on: PgConnection, items: Sequence[int], *, repeat: bool) -> list[int]:
+    async def apply(self, on: PgConnection, items: Sequence[int], *, repeat: bool) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
-        return [(await on.fetch(self._query, {"limit": limit}))[0][0] for limit in items]
+        return [Purged(*(await on.fetch(self._query, {"limit": limit}))[0]) for limit in items]
 
 
 class CreateIndex:

@@ -61,7 +61,8 @@ FROM hf.write_records(
 ORDER BY item
 
 -- name: purge_records
-SELECT hf.purge_records(:limit::bigint)
+SELECT gone, cut
+FROM hf.purge_records(:limit::bigint)
 
 -- name: list_indexes
 SELECT id, namespace, prefix, array_to_json(fields)::text, filled_upto

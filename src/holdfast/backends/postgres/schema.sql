@@ -818,15 +818,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION holdfast.purge_records(p_limit bigint) RETURNS bigint
+CREATE FUNCTION holdfast.purge_records(p_limit bigint, OUT gone bigint, OUT cut bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_now bigint := "holdfast".now_us();
-    v_gone bigint := 0;
     v_row record;
     v_commit bigint;
 BEGIN
+    gone := 0;
     -- What somebody else is writing to is not expired, or is theirs to bury.
     FOR v_row IN
         SELECT r.namespace, r.key, r.fields
@@ -836,7 +836,7 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
-        v_gone := v_gone + 1;
+        gone := gone + 1;
         IF v_row.fields IS NULL THEN
             DELETE FROM "holdfast".records AS r
             WHERE r.namespace = v_row.namespace AND r.key = v_row.key;
@@ -859,22 +859,24 @@ WITH old AS (
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ),
-    gone AS (
+    dropped AS (
         DELETE FROM "holdfast".record_changes AS c
         USING old AS o
         WHERE c.namespace = o.namespace
           AND c.feed_xid = o.feed_xid
           AND c.commit_id = o.commit_id
         RETURNING c.namespace, c.feed_xid, c.commit_id
+    ),
+    floors AS (
+        INSERT INTO "holdfast".record_floors AS f (namespace, feed_xid, commit_id)
+        SELECT DISTINCT ON (d.namespace) d.namespace, d.feed_xid, d.commit_id
+        FROM dropped AS d
+        ORDER BY d.namespace, d.feed_xid DESC, d.commit_id DESC
+        ON CONFLICT (namespace) DO UPDATE
+        SET feed_xid = excluded.feed_xid, commit_id = excluded.commit_id
+        WHERE (f.feed_xid, f.commit_id) < (excluded.feed_xid, excluded.commit_id)
     )
-    INSERT INTO "holdfast".record_floors AS f (namespace, feed_xid, commit_id)
-    SELECT DISTINCT ON (g.namespace) g.namespace, g.feed_xid, g.commit_id
-    FROM gone AS g
-    ORDER BY g.namespace, g.feed_xid DESC, g.commit_id DESC
-    ON CONFLICT (namespace) DO UPDATE
-    SET feed_xid = excluded.feed_xid, commit_id = excluded.commit_id
-    WHERE (f.feed_xid, f.commit_id) < (excluded.feed_xid, excluded.commit_id);
-    RETURN v_gone;
+    SELECT count(*) INTO cut FROM dropped;
 END
 $$;
 
@@ -1239,7 +1241,10 @@ BEGIN
         IF v_there AND v_row.op_id = p_op_id THEN
             RETURN true;
         END IF;
-        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us THEN
+        -- What this transaction has written itself came after the first try of all of its batch.
+        IF v_there AND v_row.updated_at >= v_now - p_asked_ago_us
+            AND v_row.feed_xid IS DISTINCT FROM pg_current_xact_id_if_assigned()
+        THEN
             RETURN NULL;
         END IF;
 

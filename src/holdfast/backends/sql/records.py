@@ -70,12 +70,20 @@ class IndexOrder(NamedTuple):
     over: RecordIndex
 
 
+class Purged(NamedTuple):
+    """How many records are gone, and how many entries of the log."""
+
+    gone: int
+    cut: int
+
+
 class RecordBatches(NamedTuple):
     """The writing operations, as each engine does them."""
 
     write: Batch[RecordWrite, bool | None]
     """None: it cannot be told."""
-    purge: Batch[int, int]
+    purge: Batch[int, Purged]
+    """Up to so many of each."""
     create: Batch[IndexOrder, None]
     fill: Batch[IndexOrder, bool]
     drop: Batch[IndexOrder, bool]
@@ -161,9 +169,17 @@ class SqlRecords:
         )
 
     async def purge(self, limit: int) -> int:
-        """See RecordsBackend."""
-        (gone,) = await self._db.write(self._batches.purge, [limit])
+        """See RecordsBackend. The log is cut to its end, in as many steps as that takes."""
+        gone, cut = await self.purge_some(limit)
+        while cut == limit and gone < limit:
+            more, cut = await self.purge_some(limit)
+            gone += more
         return gone
+
+    async def purge_some(self, limit: int) -> Purged:
+        """One step of it."""
+        (purged,) = await self._db.write(self._batches.purge, [limit])
+        return purged
 
     async def create(self, namespace: str, index: RecordIndex) -> None:
         """See RecordIndexes."""

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sql.records import (
     IndexOrder,
+    Purged,
     RecordBatches,
     RecordQueries,
     SqlRecords,
@@ -40,7 +41,7 @@ _GET_ROW, _ADD_ROW, _CHANGE_ROW, _ADD_CHANGE = (
     _OWN[name] for name in ("get_row", "add_row", "change_row", "add_change")
 )
 _FILL_PAGE = 500  # records per transaction: a few ms
-_PURGE_EVERY, _PURGE_SLICE = 100, 200  # batches, and rows: twice of what single writes can leave
+_PURGE_EVERY = 100  # writes; then as much goes as twice as many can leave
 
 
 class SqliteRecords(SqlRecords):
@@ -89,7 +90,7 @@ class WriteRecords:
 
     def __init__(self, purge: PurgeRecords) -> None:
         self._purge = purge
-        self._until_purge = _PURGE_EVERY
+        self._written = 0  # since the last purge
 
     async def apply(
         self, on: SqliteConnection, items: Sequence[RecordWrite], *, repeat: bool
@@ -97,6 +98,7 @@ class WriteRecords:
         """See Batch."""
         now, commit_id, indexes = _begin(on)
         outcomes: list[bool | None] = []
+        ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
             row_id, packed, expires_at, updated_at, op_id = (
                 on.execute(_GET_ROW, write.key).get or _NO_ROW
@@ -104,7 +106,12 @@ class WriteRecords:
             if op_id == write.op_id:
                 outcomes.append(True)
                 continue
-            if repeat and row_id is not None and not surely_undone(write, now, updated_at):
+            if (
+                repeat
+                and row_id is not None
+                and write.key not in ours
+                and not surely_undone(write, now, updated_at)
+            ):
                 outcomes.append(None)
                 continue
             absent = packed is None or (expires_at is not None and expires_at <= now)
@@ -114,6 +121,7 @@ class WriteRecords:
                 outcomes.append(after is not None)
                 continue
             commit_id += 1
+            ours.add(write.key)
             # What goes is remembered for its operation id.
             ends = (
                 expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US
@@ -128,23 +136,25 @@ class WriteRecords:
             if indexes:
                 _reindex(on, indexes, write.key, before, after)
             outcomes.append(True)
-        self._until_purge -= 1
-        if self._until_purge <= 0:
-            self._until_purge = _PURGE_EVERY
-            self._purge.some(on, Moment(now, commit_id, indexes), _PURGE_SLICE)
+        self._written += len(items)
+        if self._written >= _PURGE_EVERY:
+            self._purge.some(on, Moment(now, commit_id, indexes), 2 * self._written)
+            self._written = 0
         return outcomes
 
 
 class PurgeRecords:
     """Buries what is expired, drops what was buried long ago, and cuts the log."""
 
-    async def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[int]:
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
+    ) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
         return [self.some(on, _begin(on), limit) for limit in items]
 
-    def some(self, on: SqliteConnection, moment: Moment, limit: int) -> int:
-        """How many of up to `limit` records went."""
+    def some(self, on: SqliteConnection, moment: Moment, limit: int) -> Purged:
+        """Up to `limit` of each."""
         now, commit_id, indexes = moment
         rows: list[Any] = on.execute(_OWN["list_expired"], (now, limit)).fetchall()
         for row_id, namespace, key, packed in rows:
@@ -155,11 +165,11 @@ class PurgeRecords:
             on.execute(_OWN["bury_row"], (now + OP_MEMORY_US, commit_id, row_id))
             on.execute(_ADD_CHANGE, (commit_id, row_id, now))
             _reindex(on, indexes, (namespace, key), unpack(packed), {})
-        (upto,) = on.execute(_OWN["find_old_changes"], (now - OP_MEMORY_US, limit)).fetchall()[0]
-        if upto is not None:
+        upto, cut = on.execute(_OWN["find_old_changes"], (now - OP_MEMORY_US, limit)).get
+        if cut:
             on.execute(_OWN["drop_changes"], (upto,))
             on.execute(_OWN["set_floor"], (upto,))
-        return len(rows)
+        return Purged(len(rows), cut)
 
 
 class CreateIndex:

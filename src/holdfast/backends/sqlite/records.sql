@@ -73,7 +73,7 @@ WHERE id = :id
 
 -- name: find_old_changes
 -- Never the newest entry: commit ids go on from there.
-SELECT max(commit_id)
+SELECT max(commit_id), count(*)
 FROM (
     SELECT c.commit_id
     FROM hf.record_changes AS c

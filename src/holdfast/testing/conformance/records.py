@@ -401,6 +401,19 @@ async def test_bad_values_are_refused(world: World, value: Any) -> None:  # noqa
 
 
 @needs(Capability.RECORDS)
+@pytest.mark.parametrize("after", ["soon", None, True, float("nan"), 300 * 366 * 86400, -1e12])
+async def test_a_bad_stamp_is_refused(world: World, after: Any) -> None:  # noqa: ANN401 - on purpose
+    records = world.store.records
+    for call in (
+        records.put("a", {"x": Stamp(after)}),
+        records.compare_and_swap("a", "x", None, Stamp(after)),
+    ):
+        with pytest.raises(InvalidArgument):
+            await call
+    assert await records.get("a") is None
+
+
+@needs(Capability.RECORDS)
 async def test_fields_must_be_a_mapping(world: World) -> None:
     wrong: Any = [("x", 1)]
     with pytest.raises(InvalidArgument):
@@ -418,14 +431,26 @@ async def test_oversize_records_are_refused_with_a_hint(world: World) -> None:
 
 
 @needs(Capability.RECORDS)
-async def test_a_claims_timeout_must_be_above_zero(world: World) -> None:
+async def test_a_claim_needs_a_worker_and_a_timeout_above_zero(world: World) -> None:
     await world.store.records.put("a", {"state": "pending"})
-    for timeout in (0, -1):
+    nobody: Any = None
+    for worker, timeout in (("w", 0), ("w", -1), (nobody, 1)):
         with pytest.raises(InvalidArgument):
-            await world.store.records.claim("a", "w", timeout=timeout)
+            await world.store.records.claim("a", worker, timeout=timeout)
+    assert await world.store.records.get("a") == Record({"state": b"pending"})
 
 
 # Transactions
+
+
+@needs(Capability.RECORDS, Capability.TRANSACTIONS)
+async def test_a_bad_value_does_not_end_a_transaction(world: World) -> None:
+    soon: Any = "soon"
+    async with world.store.transaction() as tx:
+        await tx.records.put("a", {"x": 1})
+        with pytest.raises(InvalidArgument):
+            await tx.records.put("b", {"x": Stamp(soon)})
+    assert await world.store.records.get("a") == Record({"x": b"1"})
 
 
 @needs(Capability.RECORDS, Capability.TRANSACTIONS)

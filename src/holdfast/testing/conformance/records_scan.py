@@ -201,10 +201,14 @@ async def test_several_filters_must_all_match(world: World) -> None:
         {"filters": [ScanFilter("", "eq", 1)]},
         {"filters": [ScanFilter("x", "eq", 1.5)]},  # type: ignore[arg-type]
         {"filters": [ScanFilter("x", "in", "text")]},
+        {"filters": [ScanFilter("x", ["eq"], 1)]},  # type: ignore[arg-type]
         {"filters": ["x"]},
+        {"filters": 5},
         {"max_results": -1},
         {"max_results": "3"},
         {"fields": [""]},
+        {"fields": "state"},
+        {"fields": 5},
         {"prefix": "a:b"},
         {"prefix": 5},
     ],
@@ -278,6 +282,39 @@ async def test_an_indexed_scan_sees_nothing_expired(world: World) -> None:
     assert await _keys(world, filters=[ScanFilter("n", "eq", 1)]) == ["b"]
     await records.purge()
     assert await _keys(world, filters=[ScanFilter("n", "lt", 5)]) == ["b"]
+
+
+@needs(Capability.RECORDS, Capability.RECORDS_INDEX, Capability.MOVABLE_CLOCK)
+async def test_find_is_not_stopped_by_what_does_not_match(world: World) -> None:
+    records = world.store.records
+    for n in range(30):
+        await records.put(f"a.{n:02}", {"state": "x", "due": n, "type": "early"}, ttl=10)
+    for n in range(30, 60):
+        kind = "early" if n < 45 else "late"
+        await records.put(f"a.{n:02}", {"state": "x", "due": n, "type": kind})
+    filters = [ScanFilter("state", "eq", "x"), ScanFilter("due", "lt", 100)]
+    late = [*filters, ScanFilter("type", "eq", "late")]
+    await records.create_index("a.", "state", "due")
+    assert [key for key, _ in await records.find("a.", filters=late, limit=2)] == ["a.45", "a.46"]
+    await world.move_clock(11)
+    found = await records.find("a.", filters=filters, limit=2)
+    assert found == [
+        ("a.30", Record({"state": b"x", "due": b"30", "type": b"early"})),
+        ("a.31", Record({"state": b"x", "due": b"31", "type": b"early"})),
+    ]
+    assert len(await records.find("a.", filters=late)) == 15
+    nothing = [filters[0], ScanFilter("due", "in", [])]
+    assert await records.find("a.", filters=nothing) == []
+    assert await records.find("a.", filters=late, limit=0) == []
+
+
+@needs(Capability.RECORDS)
+async def test_find_without_an_index_finds_the_first_keys(world: World) -> None:
+    records = world.store.records
+    for n in range(5):
+        await records.put(f"a.{n}", {"x": n % 2})
+    found = await records.find("a.", filters=ScanFilter("x", "eq", 1), limit=1)
+    assert found == [("a.1", Record({"x": b"1"}))]
 
 
 @INDEX

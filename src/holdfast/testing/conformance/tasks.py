@@ -209,6 +209,27 @@ async def test_a_task_without_timeout_is_swept_by_its_age(world: World) -> None:
 
 
 @CLOCK
+async def test_tasks_with_time_left_do_not_starve_one_without_a_timeout(world: World) -> None:
+    records = world.store.records
+    long_ago: dict[str, str | int | None] = {
+        "state": "running",
+        "task_type": "mail",
+        "updated_at": 1,
+    }
+    far = int((await world.store.now()).timestamp() * 1000) + 10**9
+
+    async def put(first: int) -> None:
+        for n in range(first, 1100, 20):
+            task = {**long_ago, "task_id": f"{n:04}", "timeout_at": far}
+            await records.put(f"gbe.state.tasks.mail.{n:04}", task)
+
+    await world.together(put(first) for first in range(20))
+    await records.put("gbe.state.tasks.mail.9999", {**long_ago, "task_id": "9999"})
+    assert (await world.sweeper().sweep()).retried == 1
+    assert await _state(world, "9999") == "pending"
+
+
+@CLOCK
 async def test_a_pending_backlog_never_fails_by_age(world: World) -> None:
     tasks, sweeper = world.store.tasks, world.sweeper()
     async with world.store.transport.consumer("q", QUEUE) as queue:
