@@ -324,7 +324,8 @@ def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, clien
         assert store.records.purge() == 1
         left = {key.decode() for key in client.keys("grave:*")}
         assert left == {
-            "grave:clock", "grave:namespaces", "grave:{default}:number", "grave:{default}:lost"
+            "grave:clock", "grave:namespaces",
+            "grave:{default}:number", "grave:{default}:lost", "grave:{default}:ops",
         }  # fmt: skip
         with (
             store.records.watch(after=cursor) as watch,

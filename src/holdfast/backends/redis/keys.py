@@ -7,6 +7,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
     hf:{default}:number      string  the number of the last change
     hf:{default}:changes     zset    key -> number of its newest change: the log, compacted
+    hf:{default}:ops         zset    OP_ID KEY -> number of its change: the last 2,000 operations
     hf:{default}:lost        string  the highest number that is no longer in the log
     hf:{default}:due         zset    key -> instant at which something of it is to be removed
     hf:{default}:indexes     hash    index -> where filling it is, or `complete`

@@ -127,6 +127,9 @@ class RedisRecords:
     async def _list(self, namespace: str) -> None:
         command = (b"SADD", self._keys.namespaces, namespace.encode())
         await self._db.ask([command], self._keys.namespaces)
+        base = self._keys.base(namespace)
+        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+        self._write.seen[namespace] = int(number or 0)
         self._listed.add(namespace)
 
 

@@ -24,6 +24,11 @@ local function log_change(base, key)
   return number
 end
 
+-- So that a repeat knows the operation also when others have written to the record since.
+local function remember(base, key, op, number)
+  redis.call('ZADD', base .. ':ops', number, op .. key)
+end
+
 -- The server forgets the key by itself at that instant of the store's clock.
 local function forget_at(record, instant, offset)
   redis.call('PEXPIREAT', record, digits(math.ceil((instant - offset) / 1000)))
