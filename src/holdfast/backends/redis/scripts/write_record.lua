@@ -21,8 +21,6 @@
 --
 -- Gives 1 + the number of the change if it was applied, 0 refused, -1 a repeat that cannot tell.
 --# parts clock index record
-local PURGE_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
-local REMEMBERED = 2000 -- operations of the namespace: a pipeline has 1,000 at most
 local MOST = 5000 -- words at a time: what unpack takes is limited
 local base, key, op = KEYS[1], ARGV[1], ARGV[2]
 local record = base .. ':r:' .. key
@@ -78,6 +76,7 @@ end
 if not sets and (afresh or redis.call('HLEN', record) == 1) then
   local number = bury(base, record, key, op, now, offset)
   remember(base, key, op, number)
+  tidy(base, now, offset, number)
   return 1 + number
 end
 
@@ -109,8 +108,5 @@ elseif before > 0 or (not live and not (new and meta == nil)) then
   redis.call('ZREM', base .. ':due', key)
 end
 update_indexes(base, record, key, true)
-if number % PURGE_EVERY == 0 then
-  remove_due(base, now, offset, PURGE)
-  redis.call('ZREMRANGEBYRANK', base .. ':ops', 0, -REMEMBERED - 1)
-end
+tidy(base, now, offset, number)
 return 1 + number

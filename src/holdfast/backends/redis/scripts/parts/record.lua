@@ -77,3 +77,14 @@ local function remove_due(base, now, offset, limit)
   end
   return #due
 end
+
+local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
+local REMEMBERED = 2000 -- operations of the namespace: a pipeline has 1,000 at most
+
+-- At every 16th change remove some of what is no longer needed.
+local function tidy(base, now, offset, number)
+  if number % TIDY_EVERY == 0 then
+    remove_due(base, now, offset, PURGE)
+    redis.call('ZREMRANGEBYRANK', base .. ':ops', 0, -REMEMBERED - 1)
+  end
+end
