@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import random
 import select
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.archive import ArchiveFolder
 from tests.daemons.processes import (
     PATIENCE_SECS,
     archived,
@@ -166,3 +169,24 @@ def test_file_that_may_not_grow_leaves_nothing_done(postgres_url: str, tmp_path:
         )
     assert len(archived(folder)) == 5
     assert [path.name] == [each.name for each in folder.iterdir()]
+
+
+def test_files_are_written_off_the_loops_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    real = ArchiveFolder.add
+
+    def add(self: ArchiveFolder, messages: list[holdfast.Message]) -> int:
+        threads.append(threading.get_ident())
+        return real(self, messages)
+
+    async def archive() -> int:
+        async with holdfast.open_async(f"sqlite:///{tmp_path}/store.db") as store:
+            await store.transport.publish("gbe.tasks.mail.terminal", 1)
+            return await holdfast.AsyncArchiver(store, tmp_path / "archive").archive()
+
+    monkeypatch.setattr(ArchiveFolder, "add", add)
+    assert asyncio.run(archive()) == 1
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
