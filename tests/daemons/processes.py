@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import select
 import subprocess
 import sys
@@ -56,8 +57,14 @@ def end_all() -> None:
 def heard(process: subprocess.Popen[str]) -> str:
     """The next line that the process says; fails when none comes."""
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], PATIENCE_SECS)[0], "the process said nothing"
-    return process.stdout.readline().strip()
+    line = b""
+    # Byte by byte: what a buffer has taken, the next wait would not see.
+    while not line.endswith(b"\n"):
+        assert select.select([process.stdout], [], [], PATIENCE_SECS)[0], "the process said nothing"
+        byte = os.read(process.stdout.fileno(), 1)
+        assert byte, f"the process ended after {line!r}"
+        line += byte
+    return line.decode().strip()
 
 
 def kill(process: subprocess.Popen[str]) -> list[str]:
