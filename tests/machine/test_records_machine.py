@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.testing.servers import PostgresServer
+from holdfast.testing.valkey import ValkeyServer
 from tests.machine.planted_records import RECORD_FAULTS, PlantedRecords
 from tests.machine.records_machine import RecordsBench, RecordsMachine
 
@@ -60,6 +61,12 @@ def test_sqlite_in_memory_agrees_with_the_model_of_records() -> None:
 def test_postgres_agrees_with_the_model_of_records(database: str) -> None:
     urls = in_turns(lambda number: f"{database}?schema=s{number}&durability=standard")
     compare("PostgreSQL 18", urls, [*EVERYWHERE, *SQL, "second store"])
+
+
+def test_valkey_agrees_with_the_model_of_records() -> None:
+    with ValkeyServer({"appendfsync": "no"}) as server:
+        urls = in_turns(lambda number: server.url(prefix=f"s{number}", durability="standard"))
+        compare("Valkey", urls, [*EVERYWHERE, "indexes", "purged", "second store"])
 
 
 @pytest.mark.parametrize("fault", RECORD_FAULTS, ids=lambda fault: fault.__name__)
