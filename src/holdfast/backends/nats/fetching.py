@@ -22,6 +22,7 @@ from holdfast.backends.nats.groups import Groups, Held
 from holdfast.backends.nats.messages import Messages, Placed, Wanted
 from holdfast.backends.nats.stream import Message, Stream
 from holdfast.backends.nats.swap import swap
+from holdfast.errors import StoreError
 from holdfast.facets.transport import Delivered, Fetched, Group, no_group
 
 _MOST_AT_A_TIME = 400  # two entries for each must fit into one step
@@ -77,6 +78,15 @@ class _Turn:
         self.listed: _Listed | None = None
 
 
+class _Step(NamedTuple):
+    """What one look came to; `last` if new messages were looked for."""
+
+    delivered: list[Delivered]
+    last: bool = False
+    beaten: bool = False
+    next_look_us: int | None = None
+
+
 class Fetching:
     """See above."""
 
@@ -99,28 +109,42 @@ class Fetching:
         """See TransportBackend."""
         limit = min(limit, _MOST_AT_A_TIME)
         turn = self._turns.setdefault(group, _Turn())
+        handed: list[Delivered] = []
         async with turn.lock:
             while True:
-                held = await self._groups.get(group, deadline)
-                if held is None:
-                    self._turns.pop(group, None)
-                    raise no_group(group)
-                now_us = await self._clock.now_us(deadline)
-                if turn.listed is None or not turn.listed.holds(held, now_us):
-                    found = await self._deliveries.open(held.body.id, deadline)
-                    turn.listed = _Listed(held, now_us, found)
-                taking = _Taking(held, consumer, now_us, self._deliveries)
-                done: bool | None
-                if turn.listed.due:
-                    done = await self._again(taking, turn.listed, limit, deadline)
-                else:
-                    done = await self._new(taking, limit, deadline)
-                    if done is None:
-                        return Fetched([], max(0, turn.listed.next_us(held) - now_us))
-                if taking.delivered and done:
-                    return Fetched(taking.delivered, None)
-                if not done:
+                try:
+                    step = await self._step(turn, group, consumer, limit - len(handed), deadline)
+                except StoreError:
+                    if handed:  # they are the consumer's already
+                        return Fetched(handed, None)
+                    raise
+                handed += step.delivered
+                if handed and (step.last or len(handed) == limit):
+                    return Fetched(handed, None)
+                if step.next_look_us is not None:
+                    return Fetched([], step.next_look_us)
+                if step.beaten:
                     await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 - jitter
+
+    async def _step(
+        self, turn: _Turn, group: Group, consumer: str, limit: int, deadline: float
+    ) -> _Step:
+        held = await self._groups.get(group, deadline)
+        if held is None:
+            self._turns.pop(group, None)
+            raise no_group(group)
+        now_us = await self._clock.now_us(deadline)
+        if turn.listed is None or not turn.listed.holds(held, now_us):
+            found = await self._deliveries.open(held.body.id, deadline)
+            turn.listed = _Listed(held, now_us, found)
+        taking = _Taking(held, consumer, now_us, self._deliveries)
+        if turn.listed.due:
+            done = await self._again(taking, turn.listed, limit, deadline)
+            return _Step(taking.delivered, beaten=not done)
+        taken = await self._new(taking, limit, deadline)
+        if taken is None:
+            return _Step([], last=True, next_look_us=max(0, turn.listed.next_us(held) - now_us))
+        return _Step(taking.delivered, last=True, beaten=not taken)
 
     async def _again(self, taking: _Taking, listed: _Listed, limit: int, deadline: float) -> bool:
         """Hand out what is due, and give up what was handed out too often; False: look again."""

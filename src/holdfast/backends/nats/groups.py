@@ -91,8 +91,10 @@ class Groups:
             position = old.position if old and keeps else await begin(old)
             group_id = old.id if old else uuid4().hex
             body = GroupBody(group_id, order.group.namespace, *settings, position, uuid4().bytes)
-            message = Message(subject, _encode(body), found.seq if found else 0)
-            if await swap(self._stream, [message], deadline) is not None:
+            writes = [Message(subject, _encode(body), found.seq if found else 0)]
+            if old:  # who knows when deliveries are due knew it of the old `ack_timeout`
+                writes.append(self.returned(order.group))
+            if await swap(self._stream, writes, deadline) is not None:
                 return old is None
 
     async def delete(self, group: Group, deadline: float) -> str | None:
