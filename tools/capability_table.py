@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast import Capability
 from holdfast.backends.postgres.backend import CAPABILITIES as POSTGRES
+from holdfast.backends.redis.backend import CAPABILITIES as REDIS
 from holdfast.backends.sqlite.backend import FILE_CAPABILITIES, MEMORY_CAPABILITIES
 
 FILE = Path(__file__).resolve().parent.parent / "docs/capabilities.md"
@@ -17,6 +18,7 @@ ENGINES: dict[str, frozenset[Capability]] = {
     "SQLite file": FILE_CAPABILITIES,
     "SQLite `:memory:`": MEMORY_CAPABILITIES,
     "PostgreSQL": POSTGRES,
+    "Redis, Valkey": REDIS,
 }
 INTRODUCTION = """\
 # What each engine can do

@@ -1,0 +1,184 @@
+"""One connection behind `exchange`, in both colours: commands go out at once, then all answers.
+
+redis-py makes the connection: it knows how to log in, TLS, and what a URL may say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import redis.asyncio.connection as aio
+import redis.connection as blocking
+from redis import exceptions
+
+from holdfast.backends.redis.errors import translate_connect, translate_loss
+from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
+
+_CHUNK = 256 * 1024
+_GRACE = 2.0  # seconds
+
+
+class RedisConnection(Protocol):
+    """A connection of either colour."""
+
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
+        """Send all commands, and add the answer to each to `replies` as it comes.
+
+        The server may take so much longer than a call's time. Raised is what broke the
+        connection, and then `replies` has what was answered before.
+        """
+
+    async def abandon(self) -> None:
+        """Free the connection of a caller that gave up in the middle."""
+
+    async def close(self) -> None:
+        """Free the connection."""
+
+    @property
+    def usable(self) -> bool:
+        """True until it breaks, or is left in the middle of an exchange."""
+
+
+class Settings:
+    """What it takes to connect: the URL, and how patient to be."""
+
+    def __init__(self, url: str, *, connect_timeout: float, call_timeout: float) -> None:
+        self.call_timeout = call_timeout
+        parsed: dict[str, Any] = dict(blocking.parse_url(url))  # type: ignore[no-untyped-call]
+        self._tls = parsed.pop("connection_class", None) is not None
+        self.options = {
+            **parsed,
+            "socket_timeout": connect_timeout,
+            "socket_connect_timeout": connect_timeout,
+            "protocol": 2,
+            "driver_info": None,  # saves a round trip for each connection
+        }
+        # Not connected yet: it raises TypeError for an option that is none of redis-py's.
+        (blocking.SSLConnection if self._tls else blocking.Connection)(**self.options)
+
+    def open_blocking(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - redis-py types its own loosely
+        """redis-py's connection, for a thread."""
+        kind = blocking.SSLConnection if self._tls else blocking.Connection
+        raw: Any = kind(**self._options_for(address))
+        try:
+            raw.connect()
+        except (exceptions.RedisError, OSError) as exc:
+            raise translate_connect(exc, where) from exc
+        return raw
+
+    async def open_async(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - as above
+        """redis-py's connection, for an event loop."""
+        kind = aio.SSLConnection if self._tls else aio.Connection
+        raw: Any = kind(**self._options_for(address))
+        try:
+            await raw.connect()
+        except (exceptions.RedisError, OSError) as exc:
+            raise translate_connect(exc, where) from exc
+        except BaseException:
+            await raw.disconnect(nowait=True)
+            raise
+        return raw
+
+    def _options_for(self, address: tuple[str, int] | None) -> dict[str, Any]:
+        if address is None:
+            return self.options
+        return {**self.options, "host": address[0], "port": address[1]}
+
+
+class BlockingConnection:
+    """Blocks the calling thread."""
+
+    def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
+        self._raw = raw
+        self._socket = raw._sock  # noqa: SLF001 - see protocol.py for why
+        self._where = where
+        self._call_timeout = call_timeout
+        self._reader = Reader()
+        self.usable = True
+
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        wanted = len(replies) + len(commands)
+        try:
+            self._socket.settimeout(self._call_timeout + more_secs)
+            self._socket.sendall(pack(commands))
+            while len(replies) < wanted:
+                self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
+        except OSError as exc:
+            raise translate_loss(exc, self._where) from exc
+        self.usable = True
+
+    async def abandon(self) -> None:
+        """Free the connection, once what was sent is done.
+
+        An interrupted thread may go on and write again, and that must come second. A server
+        that does not answer is not waited for long.
+        """
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(_GRACE)
+            self._socket.shutdown(socket.SHUT_WR)
+            while self._socket.recv(_CHUNK):
+                pass
+        await self.close()
+
+    async def close(self) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        self._raw.disconnect()
+
+
+class AsyncConnection:
+    """Awaits the event loop."""
+
+    def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
+        self._raw = raw
+        self._from: asyncio.StreamReader = raw._reader  # noqa: SLF001 - see protocol.py for why
+        self._to: asyncio.StreamWriter = raw._writer  # noqa: SLF001
+        self._where = where
+        self._call_timeout = call_timeout
+        self._reader = Reader()
+        self.usable = True
+
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        wanted = len(replies) + len(commands)
+        try:
+            async with asyncio.timeout(self._call_timeout + more_secs):
+                self._to.write(pack(commands))
+                await self._to.drain()
+                while len(replies) < wanted:
+                    self._reader.feed(_checked(await self._from.read(_CHUNK)), replies)
+        except OSError as exc:
+            raise translate_loss(exc, self._where) from exc
+        self.usable = True
+
+    async def abandon(self) -> None:
+        """Free the connection at once.
+
+        Who is cancelled was reading, or the loop ends: a pipeline goes on without its callers.
+        """
+        await self.close()
+
+    async def close(self) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        with contextlib.suppress(exceptions.RedisError, OSError):
+            await self._raw.disconnect(nowait=True)
+
+
+def _checked(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionResetError("the server has closed it")
+    return data

@@ -1,0 +1,140 @@
+"""The Redis leaf: everything that is queued goes out as one pipeline, in one round trip.
+
+Calls that arrive while a pipeline is under way form the next one; reads and writes have one
+each, for every server. An operation is one command, nearly always a script, so it is atomic by
+itself, and an error answers it alone. After a lost connection what has no answer is sent once
+more, as a repeat: scripts then look operation ids up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from holdfast.backends.batching import settle
+from holdfast.backends.redis.errors import translate
+from holdfast.backends.redis.pipeline import Frame, Operation, Pipeline, call_unknown
+from holdfast.backends.redis.protocol import Command, Refusal, Reply
+from holdfast.backends.redis.servers import Address, Servers
+from holdfast.backends.redis.watch import Subscriber
+from holdfast.errors import StoreClosed, StoreError, Unavailable
+from holdfast.runtime import Coalescer, Runtime, Topic, Unit
+from holdfast.runtime.hub import Listener
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class RedisDb:
+    """The connections of one open store."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        runtime: Runtime,
+        subscriber: Subscriber,
+        frame: Frame,
+        wait_replicas: int,
+    ) -> None:
+        self._servers = servers
+        self.runtime = runtime
+        self.subscriber = subscriber
+        self._frame = frame
+        self._wait = wait_replicas
+        self._closed = False
+        self._finish = runtime.once(self._drain_and_free)
+        self._coalescers: dict[tuple[Address, bool], Coalescer] = {}
+
+    async def do(
+        self,
+        operation: Operation[Item, Answer],
+        items: Sequence[Item],
+        key: bytes,
+        *,
+        size: int = 0,
+        topic: Topic | None = None,
+    ) -> Sequence[Answer]:
+        """One answer per item, in order. All items are on the server of the key.
+
+        `size` is what the payloads add up to: a pipeline takes so much, no more. Who listens
+        to the topic hears of it when it is done.
+        """
+        self.check()
+        unit = Unit(operation, items, size, topic)
+        await self._coalescer(self._servers.address(key), writes=operation.writes).submit(unit)
+        return unit.result()
+
+    async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
+        """The answers to commands that may be done twice; raises the first error."""
+        self.check()
+        try:
+            return await self._ask(commands, key)
+        except Unavailable:
+            await self._servers.look_again()
+            return await self._ask(commands, key)
+
+    def listen(self, topic: Topic) -> Listener:
+        """One who hears of changes about the topic, in this process or another."""
+        self.check()
+        return self.subscriber.listen(topic)
+
+    async def tell(self, topic: Topic) -> None:
+        """Wake those who listen to it, in this process or another."""
+        self.subscriber.tell([topic])
+        await self.ask([self._frame.hint(topic)], b"")
+
+    def check(self) -> None:
+        """Raise when the store is closed or used where it must not be."""
+        self.runtime.check()
+        if self._closed:
+            raise StoreClosed(f"the store on {self._servers.where} is closed")
+
+    async def close(self) -> None:
+        """Finish the queues, then free everything; in a forked child, leave the parent's alone."""
+        if self.runtime.at_home:
+            self.runtime.check()
+            self._closed = True
+            self.subscriber.hub.tell_all()  # so that who waits finds the store closed
+            await self._finish()
+
+    async def _drain_and_free(self) -> None:
+        try:
+            for coalescer in list(self._coalescers.values()):
+                await coalescer.drain()
+        finally:  # also when the loop ends
+            await self.runtime.offload(self.subscriber.stop)
+            await self._servers.close()
+
+    def __del__(self) -> None:
+        if self.runtime.at_home:
+            self.subscriber.end()
+
+    def _coalescer(self, address: Address, *, writes: bool) -> Coalescer:
+        kind = (address, writes)
+        found = self._coalescers.get(kind)
+        if found is None:
+
+            async def flush(units: list[Unit]) -> None:
+                wait = self._wait if writes else 0
+                await settle(units, Pipeline(self._servers, address, self._frame, wait))
+                self.subscriber.tell(unit.topic for unit in units)
+
+            # setdefault: two threads may come here first at once, and must share one.
+            found = self._coalescers.setdefault(kind, self.runtime.coalescer(flush))
+        return found
+
+    async def _ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
+        pool = self._servers.pool(self._servers.address(key))
+        replies: list[Reply] = []
+        try:
+            async with await pool.take() as connection:
+                await connection.exchange(commands, replies)
+                await call_unknown(connection, commands, replies)
+        except StoreError as exc:
+            exc.outcome_unknown = False
+            raise
+        await self._servers.follow(commands, replies)
+        for reply in replies:
+            if isinstance(reply, Refusal):
+                raise translate(reply, pool.where) from reply
+        return replies

@@ -1,0 +1,91 @@
+"""The keys of a store, all below its prefix (`?prefix=`, here `hf`).
+
+Everything of a namespace has the same hash tag, so Redis Cluster keeps a namespace on one node
+and a script may use all of it. Scripts get the base, `hf:{default}`, and add the rest:
+
+    hf:{default}:r:KEY       hash    a record: its fields, and one named NUL with what is ours
+    hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
+    hf:{default}:number      string  the number of the last change
+    hf:{default}:changes     zset    key -> number of its newest change: the log, compacted
+    hf:{default}:lost        string  the highest number that is no longer in the log
+    hf:{default}:due         zset    key -> instant at which something of it is to be removed
+    hf:{default}:indexes     hash    index -> where filling it is, or `complete`
+    hf:{default}:x:INDEX     zset    its entries, in byte order
+    hf:{default}:e:INDEX     hash    key -> its entry
+    hf:{default}:c:NAME      hash    a cell: v(ersion), p(ayload), t(ime), i(d of its commit)
+    hf:{default}:o:NAME      list    the operation ids of the cell's last writes, newest first
+    hf:{default}:cells       zset    the names of cells that are there
+    hf:{default}:commit      string  the last commit id
+    hf:clock                 string  the clock's offset in microseconds (cluster: per namespace)
+    hf:namespaces            set     the namespaces with records, for purge
+
+A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
+
+    hf:{default}:r:job.7     state = pending, NUL = OP_ID updated_at:expires_at:3
+    hf:{default}:keys        job.7
+    hf:{default}:changes     job.7 -> 3
+    hf:{default}:due         job.7 -> expires_at
+
+and the server itself removes the hash when its time is up (PEXPIREAT). `delete` leaves a hash
+with NUL alone for a day, so that a repeat is known, and takes the key out of `keys`; `changes`
+then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from holdfast.facets.names import prefix_end
+from holdfast.facets.records import RecordIndex
+
+META = b"\0"
+"""The field of a record with what is ours: no user's field can have the name."""
+
+# A NUL is in no name, so it can stand between them.
+_SEPARATOR = "\0"
+
+
+class Keys:
+    """Makes the keys of one store."""
+
+    def __init__(self, prefix: str, *, cluster: bool) -> None:
+        self._prefix = prefix
+        self._cluster = cluster
+        self.namespaces = f"{prefix}:namespaces".encode()
+        self.channel = f"{prefix}:changes".encode()
+        self.read_clock: list[list[bytes]] = [[b"TIME"]]
+        """The commands whose answers add up to the store's clock."""
+        if not cluster:
+            self.read_clock.append([b"GET", self.clock(b"")])
+
+    def base(self, namespace: str) -> bytes:
+        """With which all keys of the namespace begin."""
+        # A } would end the hash tag, a : could make the keys of two namespaces the same.
+        return f"{self._prefix}:{{{quote(namespace, safe='')}}}".encode()
+
+    def clock(self, base: bytes) -> bytes:
+        """Where scripts of the namespace find the clock's offset.
+
+        A script of a cluster sees its own hash slot only, so there the clock cannot be moved.
+        """
+        return base + b":clock" if self._cluster else f"{self._prefix}:clock".encode()
+
+
+def lex_range(prefix: str, after: str | None) -> tuple[bytes, bytes]:
+    """The bounds, as ZRANGEBYLEX takes them, of the names with the prefix above `after`."""
+    low = f"[{prefix}" if prefix else "-"
+    if after is not None and after >= prefix:
+        low = f"({after}"
+    high = f"({prefix_end(prefix)}" if prefix else "+"
+    return low.encode(), high.encode()
+
+
+def index_name(index: RecordIndex) -> bytes:
+    """The index as its keys name it: its prefix, then its fields."""
+    return _SEPARATOR.join((index.prefix, *index.fields)).encode()
+
+
+def index_named(name: bytes) -> RecordIndex:
+    """The index that has that name."""
+    prefix, *fields = name.decode().split(_SEPARATOR)
+    return RecordIndex(prefix, tuple(fields))

@@ -1,0 +1,213 @@
+"""Units of work as one pipeline: sent together, answered one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from holdfast.backends.batching import NotBegun
+from holdfast.backends.redis.connection import RedisConnection
+from holdfast.backends.redis.errors import translate
+from holdfast.backends.redis.pool import Lease
+from holdfast.backends.redis.protocol import Command, Refusal, Reply
+from holdfast.backends.redis.script import text_of
+from holdfast.backends.redis.servers import Address, Servers, is_redirection
+from holdfast.clock import MICROSECONDS
+from holdfast.errors import StoreError, Unavailable
+from holdfast.runtime import Topic, Unit
+
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Operation(Protocol[Item_contra, Answer_co]):
+    """One hot operation: each item is one command."""
+
+    @property
+    def writes(self) -> bool:
+        """True if it may change something."""
+
+    @property
+    def timed(self) -> bool:
+        """True if its answers depend on the clock: they come as Timed."""
+
+    def command(self, item: Item_contra, *, repeat: bool) -> Command:
+        """The command; in a repeat an earlier one may have been applied."""
+
+    def answer(self, reply: Reply, item: Item_contra) -> Answer_co:
+        """What the server's answer means."""
+
+
+class Timed(NamedTuple):
+    """An answer from some moment between these two of the store's clock."""
+
+    early_us: int
+    late_us: int
+    reply: Reply
+
+
+class Frame(NamedTuple):
+    """What goes out around the commands of a pipeline."""
+
+    clock: Sequence[Command]
+    """Before and after commands that are timed: cheaper than a script for each of them."""
+
+    hint: Callable[[Topic], Command]
+    """After a change, to those who watch in other processes."""
+
+
+class Pipeline:
+    """One attempt after the other to have units done by one server. See Attempt."""
+
+    def __init__(
+        self, servers: Servers, address: Address, frame: Frame, wait_replicas: int
+    ) -> None:
+        self._servers = servers
+        self._pool = servers.pool(address)
+        self._frame = frame
+        self._wait = wait_replicas
+
+    async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
+        """See Attempt. Writes that were answered before a connection broke are settled."""
+        del patient  # nothing here waits for locks
+        left = [unit for unit in units if not unit.settled]
+        sent = _Sent(left, self._frame, repeat=repeat)
+        lease = await self._take(sent)
+        async with lease as connection:
+            try:
+                await connection.exchange(sent.all, sent.replies)
+                if await call_unknown(connection, sent.all, sent.replies):
+                    await connection.exchange(sent.after, [])  # that was too soon
+                await self._servers.follow(sent.all, sent.replies)
+                missing = await self._missing_replicas(connection, sent.key)
+            except StoreError as exc:
+                if not any(unit.batch.writes for unit in left):
+                    exc.outcome_unknown = False
+                elif not self._wait:
+                    self._settle(sent)
+                await self._turn(sent)
+                raise
+        if missing is not None:
+            for unit in left:
+                unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
+        self._settle(sent)
+
+    async def _take(self, sent: _Sent) -> Lease:
+        try:
+            return await self._pool.take()
+        except StoreError as exc:
+            if not await self._turn(sent):
+                raise NotBegun(exc) from exc
+        try:
+            return await self._pool.take()
+        except StoreError as exc:
+            raise NotBegun(exc) from exc
+
+    async def _turn(self, sent: _Sent) -> bool:
+        """Turn to whichever node has the keys now; True if that is another one."""
+        if not self._servers.cluster:
+            return False
+        await self._servers.look_again()
+        before, self._pool = self._pool, self._servers.pool(self._servers.address(sent.key))
+        return self._pool is not before
+
+    async def _missing_replicas(self, connection: RedisConnection, base: bytes) -> str | None:
+        """What to say if too few replicas have it; None if enough have."""
+        if not self._wait:
+            return None
+        replies: list[Reply] = []
+        seconds = self._servers.settings.call_timeout
+        # WAIT is about the connection's own writes, and an operation that was known made none.
+        # What comes after it has come after everything before.
+        touch = (b"SET", base + b":wait", b"", b"PX", b"1000")
+        wait = (b"WAIT", b"%d" % self._wait, b"%d" % max(1, seconds * 1000))
+        await connection.exchange([touch, wait], replies, more_secs=seconds)
+        if isinstance(replies[-1], int) and replies[-1] >= self._wait:
+            return None
+        return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"
+
+    def _settle(self, sent: _Sent) -> None:
+        for unit, replies in sent.answered():
+            if unit.settled:
+                continue
+            try:
+                unit.answers = [
+                    self._answer(unit, item, reply)
+                    for item, reply in zip(unit.items, replies, strict=True)
+                ]
+            except StoreError as exc:
+                unit.fail(exc)
+            unit.settled = True
+
+    def _answer(self, unit: Unit, item: object, reply: Reply) -> object:
+        if isinstance(reply, Refusal):
+            raise translate(reply, self._pool.where) from reply
+        return unit.batch.answer(reply, item)
+
+
+class _Sent:
+    """The commands of a pipeline, and their answers as they come."""
+
+    def __init__(self, units: list[Unit], frame: Frame, *, repeat: bool) -> None:
+        self._units = units
+        timed = any(unit.batch.timed for unit in units)
+        self._before = frame.clock if timed else ()
+        own = [unit.batch.command(item, repeat=repeat) for unit in units for item in unit.items]
+        topics = {unit.topic for unit in units if unit.topic is not None}
+        self.after = [*self._before, *map(frame.hint, topics)]
+        self.all: list[Command] = [*self._before, *own, *self.after]
+        self.replies: list[Reply] = []
+        # Of a script the first key, of other commands the word after their name.
+        self.key = own[0][3] if own[0][0] == b"EVALSHA" else own[0][1]
+
+    def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
+        """The units whose answers are all there, with them."""
+        begin = width = len(self._before)
+        early = late = 0
+        if width and len(self.replies) == len(self.all):
+            end = len(self.replies) - len(self.after)
+            early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
+        for unit in self._units:
+            end = begin + len(unit.items)
+            found = self.replies[begin:end]
+            if end <= len(self.replies) and not any(map(_undone, found)):
+                if unit.batch.timed:
+                    found = [
+                        one if isinstance(one, Refusal) else Timed(early, late, one)
+                        for one in found
+                    ]
+                yield unit, found
+            begin = end
+
+
+def _clock(replies: list[Reply]) -> int:
+    """The store's clock: the server's, and the offset where there is one."""
+    for reply in replies:
+        if isinstance(reply, Refusal):
+            raise translate(reply, "the clock")
+    (whole, micros), *offset = replies
+    return int(whole) * MICROSECONDS + int(micros) + sum(int(one or 0) for one in offset)
+
+
+async def call_unknown(
+    connection: RedisConnection, commands: Sequence[Command], replies: list[Reply]
+) -> bool:
+    """Load the scripts that the server did not know, and call them again; False if it knew all."""
+    unknown = [at for at, reply in enumerate(replies) if _is_unknown(reply)]
+    if unknown:
+        loading = [
+            (b"SCRIPT", b"LOAD", text_of(sha)) for sha in {commands[at][1] for at in unknown}
+        ]
+        again: list[Reply] = []
+        await connection.exchange([*loading, *(commands[at] for at in unknown)], again)
+        for at, reply in zip(unknown, again[len(loading) :], strict=True):
+            replies[at] = reply
+    return bool(unknown)
+
+
+def _undone(reply: Reply) -> bool:
+    return _is_unknown(reply) or is_redirection(reply)
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code == "NOSCRIPT"

@@ -1,0 +1,101 @@
+"""The connections to one server.
+
+Calls are coalesced, so a store needs few; they are made when first needed. When one is lost
+the idle ones are dropped too: after a restart of the server they are all dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+
+from holdfast.backends.redis.connection import RedisConnection
+from holdfast.errors import StoreError, Timeout
+from holdfast.runtime import Place, Runtime
+
+Connect = Callable[[], Awaitable[RedisConnection]]
+
+
+class Pool:
+    """Up to `size` connections, the most recently used first."""
+
+    def __init__(
+        self, connect: Connect, runtime: Runtime, where: str, *, size: int, patience: float
+    ) -> None:
+        self.where = where
+        self._connect = connect
+        self._size = size
+        self._patience = patience
+        self._places = runtime.limiter(size)
+        self._idle: list[RedisConnection] = []
+        self._closed = False
+
+    async def take(self) -> Lease:
+        """A connection on loan; it comes back at the end of an `async with`."""
+        place = await self._places.acquire(self._patience)
+        if place is None:
+            raise Timeout(
+                f"{self.where}: all {self._size} connections were in use for "
+                f"{self._patience:g} s; pool_size sets how many there are"
+            )
+        try:
+            return Lease(self, place, await self._connection())
+        except BaseException:
+            place.release()
+            raise
+
+    async def take_back(self, connection: RedisConnection, *, trusted: bool) -> None:
+        """Keep the connection for the next caller, or close it when it cannot be used again."""
+        lost = not connection.usable
+        if not lost:
+            self._idle.append(connection)
+        elif trusted:
+            await connection.close()
+        else:
+            await connection.abandon()
+        if self._closed or (trusted and lost):
+            await self._drop_idle()
+
+    async def close(self) -> None:
+        """Close the idle connections now and the others when they come back."""
+        self._closed = True
+        await self._drop_idle()
+
+    async def _connection(self) -> RedisConnection:
+        try:
+            # pop() on an empty list would race between threads if it were tested first
+            return self._idle.pop()
+        except IndexError:
+            return await self._connect()
+
+    async def _drop_idle(self) -> None:
+        while self._idle:
+            try:
+                await self._idle.pop().close()
+            except (IndexError, StoreError):
+                continue
+
+
+class Lease:
+    """A connection, and the place in the pool that it takes."""
+
+    def __init__(self, pool: Pool, place: Place, connection: RedisConnection) -> None:
+        self._pool = pool
+        self._place = place
+        self._connection = connection
+
+    async def __aenter__(self) -> RedisConnection:
+        return self._connection
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # Whoever was cancelled or interrupted may have left it half way.
+            trusted = error is None or isinstance(error, StoreError)
+            await self._pool.take_back(self._connection, trusted=trusted)
+        finally:
+            self._place.release()

@@ -1,0 +1,271 @@
+"""Records on Redis: each operation is one script on the namespace's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.backends.redis.db import RedisDb
+from holdfast.backends.redis.keys import META, Keys, lex_range
+from holdfast.backends.redis.pipeline import Timed
+from holdfast.backends.redis.protocol import Command, Reply
+from holdfast.backends.redis.script import Script
+from holdfast.facets.records import (
+    LOG,
+    Fields,
+    ListedRecord,
+    RecordKey,
+    RecordWrite,
+    Stamp,
+    StoredRecord,
+    asked_ago_us,
+    uncertain,
+)
+
+_OP_BYTES = 16
+_UNCERTAIN, _REFUSED = -1, 0
+
+
+class RedisRecords:
+    """See RecordsBackend."""
+
+    def __init__(self, db: RedisDb, keys: Keys) -> None:
+        self._db = db
+        self._keys = keys
+        self._write = WriteRecords(keys)
+        self._read = ReadRecords(keys)
+        self._anew = Script("read_record")
+        self._purge = Script("purge_records")
+        self._listed: set[str] = set()  # namespaces that the store knows to be in its list
+
+    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+        """See RecordsBackend."""
+        if not writes:
+            return []
+        (namespace, _) = writes[0].key
+        if namespace not in self._listed:
+            await self._list(namespace)
+        seen = self._write.seen.get(namespace, 0)
+        items = [SeenWrite(write, seen) for write in writes]
+        base = self._keys.base(namespace)
+        return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
+
+    async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
+        """See RecordsBackend."""
+        (found,) = await self._db.do(self._read, [(key, fields)], self._keys.base(key[0]))
+        return (found or await self._read_anew((key, fields))).stored
+
+    async def read(
+        self, namespace: str, keys: Sequence[bytes], fields: tuple[str, ...] | None = None
+    ) -> list[tuple[str, Kept]]:
+        """The records with these keys, also those that are no longer there."""
+        items: list[ReadItem] = [((namespace, key.decode()), fields) for key in keys]
+        found = await self._db.do(self._read, items, self._keys.base(namespace))
+        return [
+            (item[0][1], kept or await self._read_anew(item))
+            for item, kept in zip(items, found, strict=True)
+        ]
+
+    async def page(
+        self,
+        namespace: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        fields: tuple[str, ...] | None,
+    ) -> tuple[list[ListedRecord], str | None]:
+        """See RecordsBackend."""
+        kept, last = await self.kept(
+            namespace, prefix=prefix, after=after, limit=limit, fields=fields
+        )
+        return [ListedRecord(key, one.stored) for key, one in kept if one.stored], last
+
+    async def kept(
+        self,
+        namespace: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        fields: tuple[str, ...] | None = None,
+    ) -> tuple[list[tuple[str, Kept]], str | None]:
+        """Like `page`, with what is kept besides, and those that are no longer there.
+
+        First the keys, then each record: nobody waits for us to read them all.
+        """
+        base = self._keys.base(namespace)
+        span = (*lex_range(prefix, after), b"LIMIT", b"0", b"%d" % limit)
+        (keys,) = await self._db.ask([(b"ZRANGEBYLEX", base + b":keys", *span)], base)
+        found = await self.read(namespace, keys, fields) if keys else []
+        return found, found[-1][0] if len(found) == limit else None
+
+    async def purge(self, limit: int) -> int:
+        """See RecordsBackend."""
+        gone = 0
+        key = self._keys.namespaces
+        (namespaces,) = await self._db.ask([(b"SMEMBERS", key)], key)
+        for name in sorted(namespaces):
+            base = self._keys.base(name.decode())
+            command = self._purge.call([base, self._keys.clock(base)], [b"%d" % (limit - gone)])
+            (removed,) = await self._db.ask([command], base)
+            gone += removed
+            if removed:
+                await self._db.tell((LOG, name.decode()))
+            if gone == limit:
+                break
+        return gone
+
+    async def _read_anew(self, item: ReadItem) -> Kept:
+        """The record as of one moment, for one whose time may have run out while it was read."""
+        (namespace, key), fields = item
+        base = self._keys.base(namespace)
+        names = [] if fields is None else [META, *(field.encode() for field in fields)]
+        command = self._anew.call([base, self._keys.clock(base)], [key.encode(), *names])
+        ((now, reply),) = await self._db.ask([command], base)
+        return _kept(int(now), reply, fields)
+
+    async def _list(self, namespace: str) -> None:
+        command = (b"SADD", self._keys.namespaces, namespace.encode())
+        await self._db.ask([command], self._keys.namespaces)
+        self._listed.add(namespace)
+
+
+class SeenWrite(NamedTuple):
+    """A write, and the number of the last change in its namespace that we knew of before."""
+
+    write: RecordWrite
+    seen: int
+
+
+class WriteRecords:
+    """All writes, by the table in facets/records.py. See Operation."""
+
+    writes = True
+    timed = False
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._script = Script("write_record")
+        self.seen: dict[str, int] = {}  # the number of the last change that was answered
+
+    def command(self, item: SeenWrite, *, repeat: bool) -> Command:
+        """See Operation."""
+        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
+        base = self._keys.base(namespace)
+        doubt = asked_ago_us(item.write) if repeat else -1
+        values, gone, stamps = _sorted(settings)
+        return self._script.call(
+            [base, self._keys.clock(base)],
+            [
+                key.encode(),
+                op_id,
+                b"%d" % ttl_us,
+                b"%d" % replace,
+                b"%d" % must_exist,
+                b"%d" % doubt,
+                b"%d" % item.seen,
+                b"%d" % len(expect),
+                b"%d" % (len(values) // 2),
+                b"%d" % len(gone),
+                *_expected(expect),
+                *values,
+                *gone,
+                *stamps,
+            ],
+        )
+
+    def answer(self, reply: Reply, item: SeenWrite) -> bool:
+        """See Operation."""
+        if reply == _UNCERTAIN:
+            raise uncertain(item.write)
+        namespace = item.write.key[0]
+        # Threads may overwrite each other here: a lower number is only more careful.
+        self.seen[namespace] = max(self.seen.get(namespace, 0), reply - 1)
+        return bool(reply != _REFUSED)
+
+
+ReadItem = tuple[RecordKey, tuple[str, ...] | None]
+"""A record, and which of its fields; None for all."""
+
+
+class ReadRecords:
+    """Records by their keys; None for one whose time may have run out meanwhile. See Operation."""
+
+    writes = False
+    timed = True
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def command(self, item: ReadItem, *, repeat: bool) -> Command:
+        """See Operation."""
+        del repeat  # reading again is always safe
+        (namespace, key), fields = item
+        record = self._keys.base(namespace) + b":r:" + key.encode()
+        if fields is None:
+            return (b"HGETALL", record)
+        return (b"HMGET", record, META, *(field.encode() for field in fields))
+
+    def answer(self, reply: Timed, item: ReadItem) -> Kept | None:
+        """See Operation."""
+        early_us, late_us, found = reply
+        kept = _kept(early_us, found, item[1])
+        if kept.stored is None or kept.stored.ttl_us is None:
+            return kept
+        return kept if kept.stored.ttl_us > late_us - early_us else None
+
+
+class Kept(NamedTuple):
+    """A record as it is kept; `stored` is None if it is not there, or not any more."""
+
+    stored: StoredRecord | None
+    number: int  # of its newest change
+
+
+def whole(now_us: int, flat: list[bytes]) -> Kept:
+    """The record whose fields and values, one after the other, are these."""
+    names = iter(flat)
+    found = dict(zip(names, names, strict=True))
+    meta = found.pop(META, None)
+    return _seen(now_us, meta, {name.decode(): value for name, value in found.items()})
+
+
+def _kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -> Kept:
+    if fields is None:
+        return whole(now_us, reply)
+    meta, *values = reply
+    found = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
+    return _seen(now_us, meta, found)
+
+
+def _seen(now_us: int, meta: bytes | None, fields: Fields) -> Kept:
+    if meta is None:
+        return Kept(None, 0)
+    _, expires, number = map(int, meta[_OP_BYTES:].split(b":"))
+    if expires and expires <= now_us:  # a deleted one has expired long ago
+        return Kept(None, number)
+    return Kept(StoredRecord(fields, expires - now_us if expires else None), number)
+
+
+def _expected(expect: Mapping[str, bytes | None]) -> Iterator[bytes]:
+    yield from (field.encode() for field in expect)
+    for value in expect.values():
+        yield from (b"0", b"") if value is None else (b"1", value)
+
+
+def _sorted(
+    settings: Mapping[str, bytes | Stamp | None],
+) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """The fields with their values, those that go, and those that are stamped with how far off."""
+    values: list[bytes] = []
+    gone: list[bytes] = []
+    stamps: list[bytes] = []
+    for field, value in settings.items():
+        if value is None:
+            gone.append(field.encode())
+        elif isinstance(value, Stamp):
+            stamps += (field.encode(), b"%d" % value.after_us)
+        else:
+            values += (field.encode(), value)
+    return values, gone, stamps

@@ -1,0 +1,82 @@
+-- Entries of indexes, byte for byte as facets/records_scan.py has them:
+-- lead NUL sort_key NUL key, so that their byte order is the index's.
+local CUT = 32 -- bytes of a value that an index keeps
+local MOST_DIGITS = 19
+
+local function hex(value)
+  return (string.gsub(string.sub(value, 1, CUT), '.', function(char)
+    return string.format('%02x', string.byte(char))
+  end))
+end
+
+local function sort_key(value)
+  local sign, number = string.match(value, '^(%-?)(%d+)$')
+  local whole = number and #number <= MOST_DIGITS
+    and (string.sub(number, 1, 1) ~= '0' or value == '0')
+  if whole and #number == MOST_DIGITS then
+    whole = number <= (sign == '-' and '9223372036854775808' or '9223372036854775807')
+  end
+  if not whole then
+    return 't' .. hex(value)
+  end
+  local padded = string.rep('0', MOST_DIGITS - #number) .. number
+  if sign == '' then
+    return 'n1' .. padded
+  end
+  return 'n0' .. (string.gsub(padded, '%d', function(digit) return tostring(9 - digit) end))
+end
+
+-- An index's name taken apart: its prefix, and its fields.
+local function parts_of(name)
+  local parts, from = {}, 1
+  while true do
+    local at = string.find(name, '\0', from, true)
+    parts[#parts + 1] = string.sub(name, from, (at or 0) - 1)
+    if not at then
+      return table.remove(parts, 1), parts
+    end
+    from = at + 1
+  end
+end
+
+-- The record's entry, false if it lacks one of the fields.
+local function entry_of(record, key, fields)
+  local values = redis.call('HMGET', record, unpack(fields))
+  local leads = {}
+  for at = 1, #fields do
+    if not values[at] then
+      return false
+    end
+    if at < #fields then
+      leads[at] = hex(values[at])
+    end
+  end
+  return table.concat(leads, '.') .. '\0' .. sort_key(values[#fields]) .. '\0' .. key
+end
+
+local function update_index(base, name, fields, key, entry)
+  local entries, by_key = base .. ':x:' .. name, base .. ':e:' .. name
+  local old = redis.call('HGET', by_key, key)
+  if old == entry then
+    return
+  end
+  if old then
+    redis.call('ZREM', entries, old)
+  end
+  if entry then
+    redis.call('ZADD', entries, 0, entry)
+    redis.call('HSET', by_key, key, entry)
+  else
+    redis.call('HDEL', by_key, key)
+  end
+end
+
+-- Bring all indexes up to date with the record, which is there or not.
+local function update_indexes(base, record, key, there)
+  for _, name in ipairs(redis.call('HKEYS', base .. ':indexes')) do
+    local prefix, fields = parts_of(name)
+    if string.sub(key, 1, #prefix) == prefix then
+      update_index(base, name, fields, key, there and entry_of(record, key, fields))
+    end
+  end
+end

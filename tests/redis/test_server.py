@@ -1,0 +1,398 @@
+"""What is Redis's own: keys, scripts, passwords, memory, durability, replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Capability, StoreConfig
+from holdfast.runtime.blocking import run
+from holdfast.testing.valkey import ValkeyServer
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ValkeyServer) -> Iterator[Any]:
+    with contextlib.closing(server.client()) as client:
+        yield client
+
+
+def _until(condition: Any, what: str) -> None:  # noqa: ANN401 - a call
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+# Keys
+
+
+def test_every_key_is_below_the_prefix(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    client.flushall()
+    with holdfast.open(server.url(prefix="mine")) as store:
+        store.records.create_index("", "x")
+        store.records.put("a", {"x": 1}, ttl=100)
+        store.records.delete("a")
+        store.cells.set("b", 1)
+        store.namespace("a}b:c").records.put("d", {"x": 1})
+        run(store._backend.move_clock(1))  # noqa: SLF001
+    assert {key.split(b":")[0] for key in client.keys("*")} == {b"mine"}
+    with holdfast.open(server.url(prefix="other")) as store:
+        assert store.records.get("a") is None
+        assert store.cells.list() == []
+
+
+@pytest.mark.parametrize("namespace", ["a}:r:x", "}", "{", "a:b", "a%7Db", "ü{x}", "*"])
+def test_namespaces_of_any_name_are_apart(server: ValkeyServer, namespace: str) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        strange = store.namespace(namespace)
+        strange.records.put("k", {"x": 1})
+        strange.cells.set("c", 1)
+        for other in ("a", "a}", "x", "default"):
+            assert store.namespace(other).records.get("k") is None
+            assert list(store.namespace(other).records.scan()) == []
+            assert store.namespace(other).cells.list() == []
+        with strange.records.watch() as watch:
+            change = watch.next(PATIENCE)
+            assert isinstance(change, holdfast.RecordChange)
+            assert watch.next(PATIENCE) is holdfast.CAUGHT_UP
+
+
+def test_a_field_may_be_named_like_anything_of_ours(server: ValkeyServer) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        fields = {name: name for name in ("v", "p", "t", "i", "o", "\\0", "\x01")}
+        store.records.put("a", fields)
+        found = store.records.get("a")
+        assert found is not None
+        assert found.fields == {name: name.encode() for name in fields}
+
+
+# Scripts
+
+
+def test_scripts_are_loaded_again_after_a_flush(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.fresh_url()) as store:
+        store.records.put("a", {"x": 1})
+        client.script_flush()
+        assert store.records.compare_and_swap("a", "x", 1, 2)
+        client.script_flush()
+        assert store.cells.set("c", 1) == 1
+        client.script_flush()
+        store.records.create_index("", "x")
+        assert store.records.purge() == 0
+        assert store.records.get_field("a", "x") == b"2"
+
+
+def test_a_flush_of_scripts_among_many_callers(server: ValkeyServer) -> None:
+    asyncio.run(_flush_among_many(server))
+
+
+async def _flush_among_many(server: ValkeyServer) -> None:
+    with contextlib.closing(server.client()) as client:
+        async with holdfast.open_async(server.fresh_url()) as store:
+
+            async def write(number: int) -> None:
+                await store.records.set_field("a", f"f{number}", number)
+                if number % 10 == 0:
+                    client.script_flush()
+                await store.cells.set(f"c{number}", number)
+
+            await asyncio.gather(*(write(number) for number in range(50)))
+            found = await store.records.get("a")
+            assert found is not None
+            assert len(found.fields) == 50
+            assert len(await store.cells.list()) == 50
+
+
+def test_callers_share_round_trips(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    async def work() -> None:
+        async with holdfast.open_async(server.fresh_url()) as store:
+            await store.records.put("a", {"x": 0})
+            client.config_resetstat()
+            await asyncio.gather(*(store.records.get("a") for _ in range(100)))
+            await asyncio.gather(*(store.records.set_field("a", f"f{n}", n) for n in range(100)))
+
+    asyncio.run(work())
+    stats = client.info("commandstats")
+    assert stats["cmdstat_hgetall"]["calls"] == 100
+    assert stats["cmdstat_publish"]["calls"] == 1  # one for each pipeline with changes
+    assert client.info("stats")["total_reads_processed"] < 20
+
+
+# Refusals
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[ValkeyServer]:
+    with ValkeyServer({"requirepass": "secret"}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("user", ["", ":wrong@", "nobody:secret@"])
+def test_wrong_credentials_are_unauthorized(locked: ValkeyServer, user: str) -> None:
+    url = f"redis://{user}127.0.0.1:{locked.port}/0"
+    with pytest.raises(holdfast.Unauthorized) as caught:
+        holdfast.open(url)
+    assert "secret" not in str(caught.value)
+
+    async def work() -> None:
+        with pytest.raises(holdfast.Unauthorized):
+            await holdfast.open_async(url)
+
+    asyncio.run(work())
+    with holdfast.open(locked.url()) as store:
+        assert store.cells.set("x", 1) >= 1
+
+
+def test_what_a_user_may_not_do_is_unauthorized(
+    locked: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(locked.client()) as client:
+        client.execute_command(
+            "ACL", "SETUSER", "reader", "on", ">pw", "~*", "&*", "+@read", "+time"
+        )
+        client.execute_command("ACL", "SETUSER", "reader", "+ping")
+    with holdfast.open(f"redis://reader:pw@127.0.0.1:{locked.port}/0") as store:
+        assert store.records.get("a") is None
+        with pytest.raises(holdfast.Unauthorized, match="NOPERM"):
+            store.records.put("a", {"x": 1})
+    assert caplog.records == []  # CONFIG was refused: nothing is said
+
+
+def test_bad_places_are_told_apart(server: ValkeyServer) -> None:
+    place = f"redis://127.0.0.1:{server.port}"
+    with pytest.raises(holdfast.NotFound, match="index is out of range"):
+        holdfast.open(f"{place}/99")
+    with pytest.raises(holdfast.InvalidArgument, match="number of a database"):
+        holdfast.open(f"{place}/name")
+    with pytest.raises(holdfast.InvalidArgument, match="unknown option 'foo'"):
+        holdfast.open(f"{place}/0?foo=1")
+    with pytest.raises(holdfast.InvalidArgument, match="socket_read_size"):
+        holdfast.open(f"{place}/0?socket_read_size=many")
+    with pytest.raises(holdfast.InvalidArgument, match="cluster"):
+        holdfast.open(f"redis+cluster://127.0.0.1:{server.port}")
+    with pytest.raises(holdfast.Unavailable, match=r"127\.0\.0\.1:1"):
+        holdfast.open("redis://127.0.0.1:1/0")
+
+
+def test_a_full_server_refuses_writes_and_says_so(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.fresh_url()) as store:
+        store.records.put("kept", {"x": 1})
+        store.records.put("large", {"x": b"x" * 100_000})
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(holdfast.Database, match="maxmemory") as caught:
+                store.records.put("more", {"x": 1})
+            assert not caught.value.outcome_unknown
+            with pytest.raises(holdfast.Database, match="maxmemory"):
+                store.cells.set("c", "x")
+            assert store.records.get_field("kept", "x") == b"1"
+            assert store.records.delete("large") is True
+        finally:
+            client.config_set("maxmemory", 0)
+        store.records.put("more", {"x": 1})
+        assert [key for key, _ in store.records.scan()] == ["kept", "more"]
+        assert store.cells.list() == []
+
+
+def test_a_replica_takes_no_writes() -> None:
+    with (
+        ValkeyServer() as primary,
+        ValkeyServer(replica_of=primary) as replica,
+        holdfast.open(replica.fresh_url()) as store,
+    ):
+        with pytest.raises(holdfast.Unavailable, match="READONLY"):
+            store.cells.set("x", 1)
+        assert store.cells.get("x") is None
+
+
+def test_something_else_under_our_keys_is_told(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="foreign")) as store:
+        client.set("foreign:{default}:r:a", "not ours")
+        with pytest.raises(holdfast.Database, match="prefix"):
+            store.records.get("a")
+
+
+# Durability
+
+
+def _warnings(caplog: pytest.LogCaptureFixture, url: str) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="holdfast"), holdfast.open(url) as store:
+        store.cells.set("x", 1)
+        store.cells.set("x", 2)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_server_that_promises_less_is_warned_of_once(
+    server: ValkeyServer, client: Any, caplog: pytest.LogCaptureFixture  # noqa: ANN401 - redis-py's
+) -> None:  # fmt: skip
+    assert _warnings(caplog, server.fresh_url()) == []
+    client.config_set("appendfsync", "everysec")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        fsync, policy = _warnings(caplog, server.fresh_url())
+        assert "appendfsync" in fsync
+        assert "noeviction" in policy
+        assert _warnings(caplog, server.fresh_url(durability="standard")) == []
+    finally:
+        client.config_set("appendfsync", "always")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_write_waits_for_its_replicas() -> None:
+    with (
+        ValkeyServer() as primary,
+        ValkeyServer(replica_of=primary) as replica,
+        contextlib.closing(primary.client()) as client,
+        contextlib.closing(replica.client()) as copy,
+    ):
+        _until(lambda: copy.info("replication")["master_link_status"] == "up", "the replica")
+        with holdfast.open(primary.fresh_url(wait_replicas="1", call_timeout="30")) as store:
+            for number in range(20):
+                store.records.put("a", {"x": number})
+                assert copy.hget("t1:{default}:r:a", "x") == b"%d" % number
+        with holdfast.open(primary.fresh_url(wait_replicas="2", call_timeout="0.5")) as store:
+            with pytest.raises(holdfast.Unavailable, match="1 of 2 replicas") as caught:
+                store.cells.set("x", 1)
+            assert caught.value.outcome_unknown
+            assert store.cells.get("x") == 1
+        assert client.dbsize() > 0
+
+
+# Expiry
+
+
+def test_the_server_frees_an_expired_record_by_itself(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    client.flushall()
+    with holdfast.open(server.url(prefix="ttl")) as store:
+        store.records.create_index("", "x")
+        store.records.put("stays", {"x": 1})
+        store.records.put("a", {"x": b"x" * 100_000}, ttl=0.05)
+        record = "ttl:{default}:r:a"
+        assert client.memory_usage(record) > 100_000
+        _until(lambda: not client.exists(record), "the server to remove the record")
+        assert store.records.get("a") is None
+        assert [key for key, _ in store.records.scan()] == ["stays"]
+        with store.records.watch() as watch:
+            while watch.next(PATIENCE) is not holdfast.CAUGHT_UP:
+                pass
+            assert store.records.purge() == 1
+            change = watch.next(PATIENCE)
+            assert isinstance(change, holdfast.RecordChange)
+            assert (change.key, change.record) == ("a", None)
+        assert client.zrange("ttl:{default}:keys", 0, -1) == [b"stays"]
+        assert client.hkeys("ttl:{default}:e:\0x") == [b"stays"]
+
+
+def test_a_removed_record_can_be_written_again(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="again")) as store:
+        store.records.put("a", {"x": 1}, ttl=0.05)
+        _until(lambda: not client.exists("again:{default}:r:a"), "the server to remove it")
+        store.records.put("a", {"y": 1})
+        assert client.pttl("again:{default}:r:a") == -1
+        assert client.zscore("again:{default}:due", "a") is None
+        assert store.records.purge() == 0
+        assert store.records.get("a") == holdfast.Record({"y": b"1"})
+
+
+def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="grave")) as store:
+        with store.records.watch() as watch:
+            assert watch.next(PATIENCE) is holdfast.CAUGHT_UP
+            cursor = watch.cursor
+        store.records.put("a", {"x": 1})
+        store.records.delete("a")
+        assert 0 < client.pttl("grave:{default}:r:a") <= 24 * 3600 * 1000
+        assert store.records.purge() == 0
+        run(store._backend.move_clock(25 * 3600 * 1_000_000))  # noqa: SLF001
+        assert store.records.purge() == 1
+        left = {key.decode() for key in client.keys("grave:*")}
+        assert left == {
+            "grave:clock", "grave:namespaces", "grave:{default}:number", "grave:{default}:lost"
+        }  # fmt: skip
+        with (
+            store.records.watch(after=cursor) as watch,
+            pytest.raises(holdfast.InvalidArgument, match="no longer kept"),
+        ):
+            watch.next(PATIENCE)
+
+
+def test_a_record_in_place_of_an_old_grave_stays(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="rise")) as store:
+        store.records.put("a", {"x": 1})
+        store.records.delete("a")
+        client.delete("rise:{default}:r:a")  # as the server does after a day
+        store.records.put("a", {"x": 2})
+        run(store._backend.move_clock(25 * 3600 * 1_000_000))  # noqa: SLF001
+        store.records.purge()
+        for number in range(20):
+            store.records.put("other", {"x": number})
+        assert store.records.get("a") == holdfast.Record({"x": b"2"})
+        assert [key for key, _ in store.records.scan()] == ["a", "other"]
+
+
+def test_writing_removes_what_is_due_by_and_by(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    with holdfast.open(server.url(prefix="due")) as store:
+        for number in range(20):
+            store.records.put(f"k{number}", {"x": 1}, ttl=1)
+        run(store._backend.move_clock(2 * 1_000_000))  # noqa: SLF001
+        for number in range(20):
+            store.records.put("other", {"x": number})
+        assert client.zrange("due:{default}:keys", 0, -1) == [b"other"]
+        assert store.records.purge() == 0
+
+
+# Threads
+
+
+def test_threads_share_pipelines_and_connections(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    before = client.info("stats")["total_connections_received"]
+    with holdfast.open(server.fresh_url(), config=StoreConfig(pool_size=3)) as store:
+        errors: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                for step in range(20):
+                    store.records.set_field("a", f"{number}.{step}", step)
+                    assert store.records.get_field("a", f"{number}.{step}") is not None
+                    assert list(store.records.scan())
+            except BaseException as exc:  # noqa: BLE001 - handed to the test
+                errors.append(exc)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        found = store.records.get("a")
+        assert found is not None
+        assert len(found.fields) == 320
+    assert client.info("stats")["total_connections_received"] - before <= 3
+
+
+def test_capabilities_are_stated(server: ValkeyServer) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        assert Capability.RECORDS_INDEX in store.capabilities
+        with pytest.raises(holdfast.Unsupported):
+            store.transaction()
+        with pytest.raises(holdfast.Unsupported):
+            store.cells.watch()
+        with pytest.raises(holdfast.Unsupported):
+            store.branches.fork("b")
