@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from holdfast import Capability
+from holdfast.backends.nats.backend import CAPABILITIES as NATS
 from holdfast.backends.postgres.backend import CAPABILITIES as POSTGRES
 from holdfast.backends.redis.backend import CAPABILITIES as REDIS
 from holdfast.backends.sqlite.backend import FILE_CAPABILITIES, MEMORY_CAPABILITIES
@@ -19,6 +20,7 @@ ENGINES: dict[str, frozenset[Capability]] = {
     "SQLite `:memory:`": MEMORY_CAPABILITIES,
     "PostgreSQL": POSTGRES,
     "Redis, Valkey": REDIS,
+    "NATS": NATS,
 }
 INTRODUCTION = """\
 # What each engine can do

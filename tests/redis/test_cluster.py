@@ -74,7 +74,7 @@ def test_many_callers_on_many_namespaces(nodes: tuple[ValkeyServer, ValkeyServer
 
 
 def test_an_outdated_map_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) -> None:
-    with holdfast.open(nodes[0].fresh_url()) as store:
+    with holdfast.open(nodes[0].fresh_url(pool_size="1")) as store:
         servers = store._backend._db._servers  # type: ignore[attr-defined]  # noqa: SLF001
         for name in NAMESPACES:
             servers._map = []  # noqa: SLF001 - as if everything were on the first node
@@ -84,6 +84,22 @@ def test_an_outdated_map_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) 
             assert store.namespace(name).records.get("a") == Record({"x": name.encode()})
             servers._map = []  # noqa: SLF001
             assert [key for key, _ in store.namespace(name).records.scan()] == ["a"]
+
+
+def test_a_pipeline_is_split_where_its_namespaces_went(
+    nodes: tuple[ValkeyServer, ValkeyServer],
+) -> None:
+    async def work() -> None:
+        async with holdfast.open_async(nodes[0].fresh_url()) as store:
+            servers = store._backend._db._servers  # type: ignore[attr-defined]  # noqa: SLF001
+            servers._map = []  # noqa: SLF001
+            calls = [store.namespace(name).cells.set("x", n) for n, name in enumerate(NAMESPACES)]
+            assert await asyncio.gather(*calls) == [1] * len(NAMESPACES)
+            servers._map = []  # noqa: SLF001
+            reads = [store.namespace(name).cells.get("x") for name in NAMESPACES]
+            assert await asyncio.gather(*reads) == list(range(len(NAMESPACES)))
+
+    asyncio.run(work())
 
 
 def test_a_map_with_a_lost_node_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) -> None:

@@ -324,7 +324,8 @@ def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, clien
         assert store.records.purge() == 1
         left = {key.decode() for key in client.keys("grave:*")}
         assert left == {
-            "grave:clock", "grave:namespaces", "grave:{default}:number", "grave:{default}:lost"
+            "grave:clock", "grave:namespaces",
+            "grave:{default}:number", "grave:{default}:lost", "grave:{default}:ops",
         }  # fmt: skip
         with (
             store.records.watch(after=cursor) as watch,
@@ -347,15 +348,31 @@ def test_a_record_in_place_of_an_old_grave_stays(server: ValkeyServer, client: A
         assert [key for key, _ in store.records.scan()] == ["a", "other"]
 
 
-def test_writing_removes_what_is_due_by_and_by(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
-    with holdfast.open(server.url(prefix="due")) as store:
+@pytest.mark.parametrize("deletes", ["never", "every other time"])
+def test_writing_removes_what_is_due_by_and_by(
+    server: ValkeyServer, client: Any, deletes: str  # noqa: ANN401 - redis-py's
+) -> None:  # fmt: skip
+    prefix = f"due-{deletes[0]}"
+    with holdfast.open(server.url(prefix=prefix)) as store:
         for number in range(20):
             store.records.put(f"k{number}", {"x": 1}, ttl=1)
         run(store._backend.move_clock(2 * 1_000_000))  # noqa: SLF001
-        for number in range(20):
+        for number in range(40):
             store.records.put("other", {"x": number})
-        assert client.zrange("due:{default}:keys", 0, -1) == [b"other"]
+            if deletes != "never":
+                store.records.delete("other")
+        assert set(client.zrange(f"{prefix}:{{default}}:keys", 0, -1)) <= {b"other"}
         assert store.records.purge() == 0
+
+
+def test_a_namespace_remembers_two_thousand_operations(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    async def write() -> None:
+        async with holdfast.open_async(server.url(prefix="ops")) as store:
+            for _ in range(3):
+                await asyncio.gather(*(store.records.put(f"k{n}", {"x": n}) for n in range(800)))
+
+    asyncio.run(write())
+    assert 2000 <= client.zcard("ops:{default}:ops") < 2016
 
 
 # Threads

@@ -109,13 +109,6 @@ class World:
                 raise outcome
         return cast("list[T]", outcomes)
 
-    async def count_versions(self, name: str) -> int:
-        """How many the cell has had: by its history, or by its counter where there is none."""
-        if Capability.CELLS_HISTORY in self.engine.capabilities:
-            return len(await self.store.cells.getv(name))
-        newest = await self.store.cells.get_versioned(name)
-        return 0 if newest is None else newest.version
-
     def sweeper(self, **settings: Any) -> AsyncSweeper:  # noqa: ANN401 - of the sweeper
         """A sweeper of this colour."""
         if isinstance(self.store, _Awaitable):

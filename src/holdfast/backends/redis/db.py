@@ -116,7 +116,8 @@ class RedisDb:
 
             async def flush(units: list[Unit]) -> None:
                 wait = self._wait if writes else 0
-                await settle(units, Pipeline(self._servers, address, self._frame, wait))
+                pipeline = Pipeline(self._servers, address, self._frame, wait_replicas=wait)
+                await settle(units, pipeline)
                 self.subscriber.tell(unit.topic for unit in units)
 
             # setdefault: two threads may come here first at once, and must share one.

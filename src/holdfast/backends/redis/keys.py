@@ -7,6 +7,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
     hf:{default}:number      string  the number of the last change
     hf:{default}:changes     zset    key -> number of its newest change: the log, compacted
+    hf:{default}:ops         zset    OP_ID KEY -> number of its change: the last 2,000 operations
     hf:{default}:lost        string  the highest number that is no longer in the log
     hf:{default}:due         zset    key -> instant at which something of it is to be removed
     hf:{default}:indexes     hash    index -> where filling it is, or `complete`
@@ -33,6 +34,7 @@ then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from holdfast.facets.names import prefix_end
@@ -60,8 +62,7 @@ class Keys:
 
     def base(self, namespace: str) -> bytes:
         """With which all keys of the namespace begin."""
-        # A } would end the hash tag, a : could make the keys of two namespaces the same.
-        return f"{self._prefix}:{{{quote(namespace, safe='')}}}".encode()
+        return _base(self._prefix, namespace)
 
     def clock(self, base: bytes) -> bytes:
         """Where scripts of the namespace find the clock's offset.
@@ -69,6 +70,12 @@ class Keys:
         A script of a cluster sees its own hash slot only, so there the clock cannot be moved.
         """
         return base + b":clock" if self._cluster else f"{self._prefix}:clock".encode()
+
+
+@lru_cache(maxsize=1000)
+def _base(prefix: str, namespace: str) -> bytes:
+    # A } would end the hash tag, a : could make the keys of two namespaces the same.
+    return f"{prefix}:{{{quote(namespace, safe='')}}}".encode()
 
 
 def lex_range(prefix: str, after: str | None) -> tuple[bytes, bytes]:

@@ -19,6 +19,8 @@ from holdfast.runtime import Topic, Unit
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
 
+_MOST_HOPS = 5  # from node to node, while slots move
+
 
 class Operation(Protocol[Item_contra, Answer_co]):
     """One hot operation: each item is one command."""
@@ -60,43 +62,66 @@ class Pipeline:
     """One attempt after the other to have units done by one server. See Attempt."""
 
     def __init__(
-        self, servers: Servers, address: Address, frame: Frame, wait_replicas: int
+        self,
+        servers: Servers,
+        address: Address,
+        frame: Frame,
+        *,
+        wait_replicas: int,
+        hops: int = _MOST_HOPS,
     ) -> None:
         self._servers = servers
         self._pool = servers.pool(address)
         self._frame = frame
         self._wait = wait_replicas
+        self._hops = hops if servers.cluster else 0
 
     async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
         left = [unit for unit in units if not unit.settled]
         sent = _Sent(left, self._frame, repeat=repeat)
-        lease = await self._take(sent)
-        async with lease as connection:
-            try:
+        try:
+            async with await self._take(sent) as connection:
                 await connection.exchange(sent.all, sent.replies)
                 if await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
-                await self._servers.follow(sent.all, sent.replies)
                 missing = await self._missing_replicas(connection, sent.key)
-            except StoreError as exc:
-                if not any(unit.batch.writes for unit in left):
-                    exc.outcome_unknown = False
-                elif not self._wait:
-                    self._settle(sent)
-                await self._turn(sent)
-                raise
-        if missing is not None:
-            for unit in left:
-                unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
-        self._settle(sent)
+        except StoreError as exc:
+            if not any(unit.batch.writes for unit in left):
+                exc.outcome_unknown = False
+            elif not self._wait:
+                self._settle(sent)
+            await self._turn(sent)
+            raise
+        self._settle(sent, missing)
+        await self._follow([unit for unit in left if not unit.settled], repeat=repeat)
+
+    async def _follow(self, moved: list[Unit], *, repeat: bool) -> None:
+        """Have the units done whose answers only say that their keys are on another node."""
+        if not moved:
+            return
+        await self._servers.look_again()
+        groups: dict[Address, list[Unit]] = {}
+        for unit in moved:
+            address = self._servers.address(_key(unit.batch.command(unit.items[0], repeat=False)))
+            groups.setdefault(address, []).append(unit)
+        for address, group in groups.items():
+            there = Pipeline(
+                self._servers,
+                address,
+                self._frame,
+                wait_replicas=self._wait,
+                hops=self._hops - 1,
+            )
+            # What may have been done of a unit is known by its operation ids.
+            await there(group, repeat=repeat, patient=True)
 
     async def _take(self, sent: _Sent) -> Lease:
         try:
             return await self._pool.take()
         except StoreError as exc:
-            if not await self._turn(sent):
+            if not await self._turn(sent):  # there is nowhere else to try
                 raise NotBegun(exc) from exc
         try:
             return await self._pool.take()
@@ -126,9 +151,13 @@ class Pipeline:
             return None
         return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"
 
-    def _settle(self, sent: _Sent) -> None:
+    def _settle(self, sent: _Sent, missing: str | None = None) -> None:
+        """Give an outcome to the units that were answered, but not to those that have moved."""
         for unit, replies in sent.answered():
-            if unit.settled:
+            if unit.settled or (self._hops and any(map(is_redirection, replies))):
+                continue
+            if missing is not None:
+                unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
                 continue
             try:
                 unit.answers = [
@@ -157,8 +186,7 @@ class _Sent:
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
-        # Of a script the first key, of other commands the word after their name.
-        self.key = own[0][3] if own[0][0] == b"EVALSHA" else own[0][1]
+        self.key = _key(own[0])
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""
@@ -170,7 +198,7 @@ class _Sent:
         for unit in self._units:
             end = begin + len(unit.items)
             found = self.replies[begin:end]
-            if end <= len(self.replies) and not any(map(_undone, found)):
+            if end <= len(self.replies):
                 if unit.batch.timed:
                     found = [
                         one if isinstance(one, Refusal) else Timed(early, late, one)
@@ -178,6 +206,11 @@ class _Sent:
                     ]
                 yield unit, found
             begin = end
+
+
+def _key(command: Command) -> bytes:
+    """Of a script its first key, of other commands the word after their name."""
+    return command[3] if command[0] == b"EVALSHA" else command[1]
 
 
 def _clock(replies: list[Reply]) -> int:
@@ -203,10 +236,6 @@ async def call_unknown(
         for at, reply in zip(unknown, again[len(loading) :], strict=True):
             replies[at] = reply
     return bool(unknown)
-
-
-def _undone(reply: Reply) -> bool:
-    return _is_unknown(reply) or is_redirection(reply)
 
 
 def _is_unknown(reply: Reply) -> bool:

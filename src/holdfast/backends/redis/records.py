@@ -10,9 +10,9 @@ from holdfast.backends.redis.keys import META, Keys, lex_range
 from holdfast.backends.redis.pipeline import Timed
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
+from holdfast.backends.redis.stored import Kept, read_kept
 from holdfast.facets.records import (
     LOG,
-    Fields,
     ListedRecord,
     RecordKey,
     RecordWrite,
@@ -22,7 +22,6 @@ from holdfast.facets.records import (
     uncertain,
 )
 
-_OP_BYTES = 16
 _UNCERTAIN, _REFUSED = -1, 0
 
 
@@ -123,11 +122,14 @@ class RedisRecords:
         names = [] if fields is None else [META, *(field.encode() for field in fields)]
         command = self._anew.call([base, self._keys.clock(base)], [key.encode(), *names])
         ((now, reply),) = await self._db.ask([command], base)
-        return _kept(int(now), reply, fields)
+        return read_kept(int(now), reply, fields)
 
     async def _list(self, namespace: str) -> None:
         command = (b"SADD", self._keys.namespaces, namespace.encode())
         await self._db.ask([command], self._keys.namespaces)
+        base = self._keys.base(namespace)
+        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+        self._write.seen[namespace] = int(number or 0)
         self._listed.add(namespace)
 
 
@@ -210,42 +212,10 @@ class ReadRecords:
     def answer(self, reply: Timed, item: ReadItem) -> Kept | None:
         """See Operation."""
         early_us, late_us, found = reply
-        kept = _kept(early_us, found, item[1])
+        kept = read_kept(early_us, found, item[1])
         if kept.stored is None or kept.stored.ttl_us is None:
             return kept
         return kept if kept.stored.ttl_us > late_us - early_us else None
-
-
-class Kept(NamedTuple):
-    """A record as it is kept; `stored` is None if it is not there, or not any more."""
-
-    stored: StoredRecord | None
-    number: int  # of its newest change
-
-
-def whole(now_us: int, flat: list[bytes]) -> Kept:
-    """The record whose fields and values, one after the other, are these."""
-    names = iter(flat)
-    found = dict(zip(names, names, strict=True))
-    meta = found.pop(META, None)
-    return _seen(now_us, meta, {name.decode(): value for name, value in found.items()})
-
-
-def _kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -> Kept:
-    if fields is None:
-        return whole(now_us, reply)
-    meta, *values = reply
-    found = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
-    return _seen(now_us, meta, found)
-
-
-def _seen(now_us: int, meta: bytes | None, fields: Fields) -> Kept:
-    if meta is None:
-        return Kept(None, 0)
-    _, expires, number = map(int, meta[_OP_BYTES:].split(b":"))
-    if expires and expires <= now_us:  # a deleted one has expired long ago
-        return Kept(None, number)
-    return Kept(StoredRecord(fields, expires - now_us if expires else None), number)
 
 
 def _expected(expect: Mapping[str, bytes | None]) -> Iterator[bytes]:

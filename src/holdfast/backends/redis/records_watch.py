@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.records import RedisRecords, whole
+from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.script import Script
+from holdfast.backends.redis.stored import whole
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.records import ChangedRecord, WatchedRecord, lost_changes
 

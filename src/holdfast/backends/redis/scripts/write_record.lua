@@ -21,7 +21,6 @@
 --
 -- Gives 1 + the number of the change if it was applied, 0 refused, -1 a repeat that cannot tell.
 --# parts clock index record
-local PURGE_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 local MOST = 5000 -- words at a time: what unpack takes is limited
 local base, key, op = KEYS[1], ARGV[1], ARGV[2]
 local record = base .. ':r:' .. key
@@ -37,9 +36,20 @@ local meta = parse_meta(found[1])
 if meta and meta.op == op then
   return 1 + meta.number
 end
--- What was written before the caller asked does not hide a first try, which came later.
-if doubt >= 0 and meta and meta.updated >= now - doubt and meta.number > tonumber(ARGV[7]) then
-  return -1
+if doubt >= 0 then
+  local known = redis.call('ZSCORE', base .. ':ops', op .. key)
+  if known then
+    return 1 + known
+  end
+  -- A first try came after the caller asked. Has the record changed since then, and are
+  -- operations forgotten since then?
+  local seen = tonumber(ARGV[7])
+  if meta and meta.updated >= now - doubt and meta.number > seen then
+    local oldest = redis.call('ZRANGE', base .. ':ops', 0, 0, 'WITHSCORES')[2]
+    if oldest and tonumber(oldest) > seen + 1 then
+      return -1
+    end
+  end
 end
 local live = meta ~= nil and (meta.expires == 0 or meta.expires > now)
 if ARGV[5] == '1' and not live then
@@ -64,7 +74,10 @@ for from = gone, afresh and 0 or stamped - 1, MOST do
   redis.call('HDEL', record, unpack(ARGV, from, math.min(from + MOST, stamped) - 1))
 end
 if not sets and (afresh or redis.call('HLEN', record) == 1) then
-  return 1 + bury(base, record, key, op, now, offset)
+  local number = bury(base, record, key, op, now, offset)
+  remember(base, key, op, number)
+  tidy(base, now, offset, number)
+  return 1 + number
 end
 
 local before = live and meta.expires or 0
@@ -73,6 +86,7 @@ if ttl >= 0 then
   expires = ttl > 0 and now + ttl or 0
 end
 local number = log_change(base, key)
+remember(base, key, op, number)
 redis.call(
   'HSET', record, META, format_meta(op, now, expires, number),
   unpack(ARGV, set, math.min(set + MOST, gone) - 1)
@@ -94,7 +108,5 @@ elseif before > 0 or (not live and not (new and meta == nil)) then
   redis.call('ZREM', base .. ':due', key)
 end
 update_indexes(base, record, key, true)
-if number % PURGE_EVERY == 0 then
-  remove_due(base, now, offset, PURGE)
-end
+tidy(base, now, offset, number)
 return 1 + number

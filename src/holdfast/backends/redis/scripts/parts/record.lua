@@ -24,6 +24,11 @@ local function log_change(base, key)
   return number
 end
 
+-- So that a repeat knows the operation also when others have written to the record since.
+local function remember(base, key, op, number)
+  redis.call('ZADD', base .. ':ops', number, op .. key)
+end
+
 -- The server forgets the key by itself at that instant of the store's clock.
 local function forget_at(record, instant, offset)
   redis.call('PEXPIREAT', record, digits(math.ceil((instant - offset) / 1000)))
@@ -71,4 +76,15 @@ local function remove_due(base, now, offset, limit)
     end
   end
   return #due
+end
+
+local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
+local REMEMBERED = 2000 -- operations of the namespace: a pipeline has 1,000 at most
+
+-- At every 16th change remove some of what is no longer needed.
+local function tidy(base, now, offset, number)
+  if number % TIDY_EVERY == 0 then
+    remove_due(base, now, offset, PURGE)
+    redis.call('ZREMRANGEBYRANK', base .. ':ops', 0, -REMEMBERED - 1)
+  end
 end

@@ -1,0 +1,151 @@
+"""A store on NATS JetStream, put together."""
+
+from __future__ import annotations
+
+from holdfast.backends.nats.cells import NatsCells
+from holdfast.backends.nats.change import Writer
+from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.hints import Hints
+from holdfast.backends.nats.names import Names
+from holdfast.backends.nats.records import NatsRecords
+from holdfast.backends.nats.stream import Stream
+from holdfast.backends.nats.subjects import namespace_token
+from holdfast.backends.nats.watch import NatsRecordLog
+from holdfast.config import StoreConfig, seconds
+from holdfast.facets.backend import (
+    Backend,
+    Capability,
+    OpenSession,
+    OpenTransaction,
+    Progress,
+    missing,
+)
+from holdfast.facets.cells import CellLog
+from holdfast.facets.records import RecordLog
+from holdfast.facets.sessions import Order
+from holdfast.facets.watch import Listener
+from holdfast.runtime import Runtime
+
+CAPABILITIES = frozenset(
+    {
+        Capability.SHARED,
+        Capability.REMOTE,
+        Capability.MOVABLE_CLOCK,
+        Capability.CELLS,
+        Capability.CELLS_ATOMIC,
+        Capability.RECORDS,
+        Capability.RECORDS_WATCH,
+    }
+)
+"""Of a store on a server from 2.12 on; on an older one `set_many` is missing."""
+
+
+async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backend:
+    """The open store; its stream is made if there is none."""
+    connection = Connection(url, config)
+    backend = NatsBackend(NatsDb(connection, runtime), config)
+    try:
+        await backend.open()
+    except BaseException:
+        await backend.close()
+        raise
+    return backend
+
+
+class NatsBackend:
+    """See Backend."""
+
+    engine = "nats"
+
+    def __init__(self, db: NatsDb, config: StoreConfig) -> None:
+        self._db = db
+        self._config = config
+        self._stream = Stream(db.connection, config)
+        self._clock = NatsClock(db.connection, self._stream)
+        self._hints = Hints(db, self._stream, seconds(config.poll_interval))
+        writer, names = Writer(self._stream, self._clock), Names(self._stream)
+        self.records = NatsRecords(db, self._stream, self._clock, writer, names)
+        self.cells = NatsCells(db, self._stream, writer, names)
+        self.capabilities = CAPABILITIES
+        self.branches = missing()
+        self.search = missing()
+        self.record_indexes = missing()
+        self.transport = missing()
+        db.on_close = self._hints.hub.tell_all  # so that who waits finds the store closed
+        db.connection.on_reconnect = self._reconnected
+
+    async def open(self) -> None:
+        """Connect, and find or make the stream."""
+        await self._db.run(self._open())
+        if not self._stream.atomic:
+            self.capabilities -= {Capability.CELLS_ATOMIC}
+
+    async def pause(self, seconds: float = 0) -> None:
+        """See Facets."""
+        await self._db.runtime.sleep(seconds)
+
+    def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
+        """See Facets."""
+        listener = self._hints.listen(namespace_token(namespace))
+        log = NatsRecordLog(self._db, self._stream, self._clock, self.records, self._hints)
+        return log, listener
+
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See Facets. Never called: the capability is missing, as for the next four."""
+        raise NotImplementedError(namespace)
+
+    def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        raise NotImplementedError(namespace)
+
+    def session(self, order: Order) -> OpenSession:
+        """See Facets."""
+        raise NotImplementedError(order)
+
+    async def begin(self, limit: float) -> OpenTransaction:
+        """See Backend."""
+        raise NotImplementedError(limit)
+
+    async def join(self, connection: object) -> OpenTransaction:
+        """See Backend."""
+        raise NotImplementedError(connection)
+
+    async def backup(self, path: str, progress: Progress | None) -> None:
+        """See Backend. Never called: `nats stream backup` is the tool for it."""
+        raise NotImplementedError(path, progress)
+
+    async def ping(self) -> None:
+        """See Backend."""
+        await self._db.run(self._ping())
+
+    async def now_us(self) -> int:
+        """See Backend."""
+        return await self._db.run(self._now_us())
+
+    async def move_clock(self, by_us: int) -> None:
+        """See Backend."""
+        await self._db.run(self._move_clock(by_us))
+
+    async def close(self) -> None:
+        """See Backend."""
+        await self._db.close()
+
+    async def _open(self) -> None:
+        await self._db.connection.open()
+        await self._stream.prepare(create=self._config.migrate)
+        await self._clock.start(self._stream.deadline())
+
+    async def _ping(self) -> None:
+        await self._stream.info(self._stream.deadline())
+
+    async def _now_us(self) -> int:
+        return await self._clock.now_us(self._stream.deadline())
+
+    async def _move_clock(self, by_us: int) -> None:
+        await self._clock.move(by_us, self._stream.deadline())
+
+    def _reconnected(self) -> None:
+        self._clock.doubt()
+        self._hints.lost()

@@ -1,0 +1,302 @@
+"""The store's stream: reads, writes under a condition, the log, the list of subjects.
+
+With one replica, reads go to the only server that has the stream, in batches where it helps.
+With several, a single read goes to the leader. Batches are answered by any replica, which may
+be behind: an answer that ends below what this store has seen is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from nats.aio.msg import Msg
+
+from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.errors import NoMessage
+from holdfast.backends.nats.questions import PAUSE, Questions
+from holdfast.clock import to_datetime, to_us
+from holdfast.config import StoreConfig
+from holdfast.errors import InvalidState, NotFound, Unsupported
+
+_OLDEST_SERVER = (2, 11)  # with a time to live for each message, and reads in batches
+_ATOMIC_SERVER = (2, 12)
+MOST_ATOMIC = 1000
+"""Messages that one atomic batch holds: the server's limit."""
+MARKER_SECS = 25 * 3600
+"""For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
+
+_MOST_ASKED = 256  # subjects in one question: a thousand long ones would not fit into a message
+_PAGE_BYTES = 8 * 1024 * 1024
+_LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
+_LEFT = "Nats-Num-Pending"
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class Entry(NamedTuple):
+    """The newest message of a subject; `data` is empty when the server left a marker there."""
+
+    subject: str
+    seq: int
+    data: bytes
+
+
+class Message(NamedTuple):
+    """What to write: only if the subject's newest message is still `expected` (0: none).
+
+    After `ttl_secs` the server removes it, and leaves a marker unless it is one itself.
+    """
+
+    subject: str
+    data: bytes
+    expected: int
+    ttl_secs: int | None = None
+    marker: bool = False
+
+
+class Info(NamedTuple):
+    """The stream as it is now."""
+
+    last_seq: int
+    created: int  # in microseconds, as the next
+    now_us: int  # by the server's clock
+    subjects: Mapping[str, int]
+    total: int
+    limit: int
+
+
+class Stream:
+    """Every call takes a deadline by the loop's clock, and raises typed errors after it."""
+
+    def __init__(self, connection: Connection, config: StoreConfig) -> None:
+        self.root = config.bucket
+        self.name = f"{config.bucket}_state"
+        self.clock = f"{config.bucket}.clock"
+        self._config = config
+        self._connection = connection
+        self._questions = Questions(connection, config, self.name)
+        self.where = self._questions.where
+        self.deadline = self._questions.deadline
+        self.patience = self._questions.patience
+        self.ready = connection.ready
+        self.replicas = config.replicas
+        self.atomic = False
+        self.seen = 0
+        """The highest sequence number that this store knows of."""
+
+    async def prepare(self, *, create: bool) -> None:
+        """Find the stream, or make it."""
+        version = self._connection.version
+        if version < _OLDEST_SERVER:
+            raise Unsupported(
+                f"{self.where}: the server is NATS {'.'.join(map(str, version))}, "
+                f"wanted {'.'.join(map(str, _OLDEST_SERVER))} or newer"
+            )
+        deadline = self.deadline()
+        while not self._questions.found:
+            try:
+                await self.info(deadline)
+            except NotFound:
+                if not create:
+                    raise InvalidState(
+                        f"{self.where}: there is none, and migrate=False forbids to make it"
+                    ) from None
+                if self.patience(deadline) <= 0:
+                    raise
+                await self._questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
+            else:
+                self._questions.found = True
+
+    async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
+        """The stream as its leader knows it, with the subjects that match the filter."""
+        asked = {"subjects_filter": subjects, "offset": offset} if subjects else {}
+        found = await self._questions.api(
+            f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects)
+        )
+        config, state = found["config"], found["state"]
+        self.replicas = config["num_replicas"]
+        self.atomic = bool(config.get("allow_atomic"))
+        self.seen = max(self.seen, state["last_seq"])
+        return Info(
+            state["last_seq"],
+            _us(found["created"]),
+            _us(found["ts"]),
+            state.get("subjects") or {},
+            found.get("total", 0),
+            found.get("limit", 0),
+        )
+
+    async def subjects(self, matching: str) -> AsyncIterator[Iterable[str]]:
+        """All subjects that match the filter, in pages, some of them twice.
+
+        Each page may take as long as a call: the server tells 100,000 at a time.
+        """
+        offset = 0
+        while True:
+            info = await self.info(self.deadline(), matching, offset)
+            yield info.subjects
+            if offset + info.limit >= info.total:
+                return
+            offset += info.limit - _LIST_OVERLAP
+
+    async def get(self, subject: str, deadline: float) -> Entry | None:
+        """The subject's newest message."""
+        question = {"last_by_subj": subject}
+        if self.replicas == 1:
+            message = await self._questions.direct(question, deadline)
+            return None if message is None else _entry(message)
+        try:
+            found = await self._questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
+        except NoMessage:
+            return None
+        kept = found["message"]
+        return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
+
+    async def get_pages(
+        self, subjects: Sequence[str], deadline: float
+    ) -> AsyncIterator[tuple[Sequence[str], dict[str, Entry]]]:
+        """The subjects, some at a time, with the newest message of each that has one.
+
+        Large values come few at a time: a page has 8 MiB, or is one message.
+        """
+        begin, count = 0, _MOST_ASKED
+        while begin < len(subjects):
+            page = subjects[begin : begin + count]
+            entries, complete = await self._newest(page, deadline)
+            if complete:
+                yield page, entries
+                begin += len(page)
+                count = min(2 * len(page), _MOST_ASKED)
+            else:
+                count = max(1, len(page) // 2)
+
+    async def get_many(self, subjects: Sequence[str], deadline: float) -> dict[str, Entry]:
+        """The newest message of each subject that has one."""
+        found: dict[str, Entry] = {}
+        async for _, entries in self.get_pages(subjects, deadline):
+            found |= entries
+        return found
+
+    async def log(
+        self, matching: str, after: int, limit: int, deadline: float
+    ) -> tuple[list[Entry], bool]:
+        """The next messages above the sequence number, and whether there are more."""
+        question = {
+            "seq": after + 1,
+            "next_by_subj": matching,
+            "batch": limit,
+            "max_bytes": _PAGE_BYTES,
+        }
+        messages, end = await self._questions.direct_batch(question, deadline)
+        return list(map(_entry, messages)), end.get(_LEFT, "0") != "0"
+
+    async def first_since(self, since_us: int, deadline: float) -> int | None:
+        """The sequence number of the oldest message from that instant on, by the server's clock."""
+        since = to_datetime(since_us).isoformat()
+        question = {"start_time": since, "next_by_subj": f"{self.root}.>", "batch": 1}
+        messages, _ = await self._questions.direct_batch(question, deadline)
+        return _entry(messages[0]).seq if messages else None
+
+    async def publish(self, message: Message, patience: float) -> int:
+        """The new sequence number; raises WrongSequence, NotSent or NoAnswer as well."""
+        answer = await self._connection.ask(
+            message.subject, message.data, headers=_headers(message), patience=patience
+        )
+        return self._acknowledged(answer)
+
+    async def publish_all(self, messages: Sequence[Message], patience: float) -> list[int]:
+        """All of them or none, in one step of the log; raises what `publish` does."""
+        batch = uuid4().hex
+        *firsts, last = (
+            (message, _headers(message) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)})
+            for at, message in enumerate(messages, 1)
+        )
+        for message, headers in firsts:
+            await self._connection.tell(message.subject, message.data, headers)
+        message, headers = last
+        answer = await self._connection.ask(
+            message.subject,
+            message.data,
+            headers=headers | {"Nats-Batch-Commit": "1"},
+            patience=patience,
+        )
+        newest = self._acknowledged(answer)
+        return list(range(newest - len(messages) + 1, newest + 1))
+
+    async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
+        """Make the consumer, unless there is one of its name."""
+        question = {"stream_name": self.name, "config": consumer}
+        await self._questions.api(
+            f"CONSUMER.CREATE.{self.name}.{consumer['name']}", question, deadline
+        )
+
+    async def unfollow(self, name: str, deadline: float) -> None:
+        """Drop the consumer."""
+        await self._questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+
+    def _wanted(self) -> dict[str, Any]:
+        """The stream as it is made."""
+        config: dict[str, Any] = {
+            "name": self.name,
+            "description": "Holdfast: the newest value of each record and cell",
+            "subjects": [f"{self.root}.records.>", f"{self.root}.cells.>", self.clock],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": self._config.replicas,
+            "max_msgs_per_subject": 1,
+            "discard": "new",  # a full stream refuses, it does not forget
+            "allow_direct": True,
+            "allow_msg_ttl": True,
+            "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000,
+        }
+        if self._connection.version >= _ATOMIC_SERVER:
+            config["allow_atomic"] = True
+        return config
+
+    async def _newest(
+        self, subjects: Sequence[str], deadline: float
+    ) -> tuple[dict[str, Entry], bool]:
+        """Some of the messages, and whether that was all."""
+        several = self.replicas > 1
+        # The clock's message is always there: an answer that has it tells how new it is.
+        asked = [*subjects, self.clock] if several else subjects
+        question = {"multi_last": asked, "batch": len(asked), "max_bytes": _PAGE_BYTES}
+        while True:
+            wanted = self.seen if several else 0
+            messages, end = await self._questions.direct_batch(question, deadline)
+            if int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
+                break
+            await asyncio.sleep(PAUSE)  # this replica is behind
+        entries = {entry.subject: entry for entry in map(_entry, messages)}
+        entries.pop(self.clock, None)
+        return entries, end.get(_LEFT, "0") == "0" or len(subjects) == 1
+
+    def _acknowledged(self, answer: Msg) -> int:
+        seq = int(self._questions.checked(answer)["seq"])
+        self.seen = max(self.seen, seq)
+        return seq
+
+
+def _headers(message: Message) -> dict[str, str]:
+    headers = {_EXPECTED: str(message.expected)}
+    if message.ttl_secs is not None:
+        headers["Nats-TTL"] = str(message.ttl_secs)
+    if message.marker:
+        headers["Nats-Marker-Reason"] = "Remove"
+    return headers
+
+
+def _entry(message: Msg) -> Entry:
+    headers = message.headers or {}
+    return Entry(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data)
+
+
+def _us(text: str) -> int:
+    """An instant as NATS writes it, with nanoseconds, in microseconds."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    instant = datetime.fromisoformat(f"{whole}+00:00")
+    return to_us(instant) + int(fraction[:6].ljust(6, "0"))
