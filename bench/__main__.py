@@ -12,7 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cells, postgres, records, report, valkey, watch
+from bench import cells, nats, postgres, records, report, valkey, watch
 from bench.harness import Harness, Settings
 from bench.preload import NoShim, Shim, build
 from bench.results import Outcome
@@ -157,6 +157,8 @@ def _servers(
         servers["postgres"] = stack.enter_context(postgres.running(folder, shim))
     if "redis" in engines:
         servers["redis"] = valkey.Server(folder, shim)
+    if "nats" in engines:
+        servers["nats"] = nats.Server()
     return servers
 
 
