@@ -50,8 +50,8 @@ def test_syncs_of_a_server_are_counted(tmp_path: Path) -> None:
 
 def test_bare_nats_is_measured_beside_ours(tmp_path: Path) -> None:
     rows = run_records(tmp_path, "nats", "--only", "record-field-1", *FEW)
-    assert list(rows)[0] == "nats-py"
-    assert all(row["per_operation"]["server_cpu_us"] > 0 for row in rows.values())
+    assert next(iter(rows)) == "nats-py"
+    assert all(row["per_operation"]["server_cpu_us"] is not None for row in rows.values())
 
 
 def test_every_goal_is_about_lines_that_there_are() -> None:
