@@ -49,6 +49,14 @@ class AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
         return AsyncStore(self._backend, name, self._config, owner=False)
 
+    async def namespaces(self) -> list[str]:
+        """The namespaces that have cells, records or groups of consumers, in byte order.
+
+        One whose last record or cell was deleted may be told for a while.
+        """
+        require(self._backend, Capability.NAMESPACES)
+        return await self._backend.list_namespaces()
+
     def transaction(self, timeout: Duration = 5) -> AsyncTransactionScope:
         """A transaction over all facets, for `async with`; it may take `timeout` seconds in all.
 
@@ -94,6 +102,11 @@ class AsyncStore:
         return AsyncTasks(self)  # made anew: a forgotten store must not hang in a ring
 
     @property
+    def engine(self) -> str:
+        """The engine's name: sqlite, postgres, redis or nats."""
+        return self._backend.engine
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         """What the engine can do; anything else raises Unsupported."""
         return self._backend.capabilities
@@ -101,6 +114,13 @@ class AsyncStore:
     async def pause(self, seconds: float) -> None:
         """Wait so long, in this store's colour."""
         await self._backend.pause(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """The result of blocking work that has nothing to do with the store, such as files.
+
+        It is done on another thread, so that the loop goes on.
+        """
+        return await self._backend.offload(work)
 
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

@@ -166,7 +166,7 @@ class PurgeRecords:
             on.execute(_OWN["bury_row"], (now + OP_MEMORY_US, commit_id, row_id))
             on.execute(_ADD_CHANGE, (commit_id, row_id, now))
             _reindex(on, indexes, (namespace, key), unpack(packed), {})
-        upto, cut = on.execute(_OWN["find_old_changes"], (now - OP_MEMORY_US, limit)).get
+        upto, cut = on.execute(_OWN["find_old_changes"], (limit, now - OP_MEMORY_US)).get
         if cut:
             on.execute(_OWN["drop_changes"], (upto,))
             on.execute(_OWN["set_floor"], (upto,))
