@@ -18,7 +18,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:cells       zset    the names of cells that are there
     hf:{default}:commit      string  the last commit id
     hf:{default}:messages    stream  N-0 -> message: i(d), s(ubject), t(ime), p(ayload), c: trace id
-    hf:{default}:sent        string  the number N of the last message
+    hf:{default}:sent        string  the last N: its time in µs, or one more than the one before
     hf:{default}:m:ID        string  when a message with the id was published; for two minutes
     hf:{default}:groups      zset    the names of groups
     hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at

@@ -76,8 +76,8 @@ end
 -- true. Gives where it came to, and whether there may be more.
 local function walk(base, position, page, visit)
   local left = LOOK
-  page = math.min(page, PAGE)
   while left > 0 do
+    page = math.min(page, PAGE, left)
     local entries = redis.call(
       'XRANGE', base .. ':messages', digits(position + 1), '+', 'COUNT', page
     )
@@ -90,8 +90,7 @@ local function walk(base, position, page, visit)
     if #entries < page then
       return position, false
     end
-    left = left - #entries
-    page = math.min(2 * page, PAGE)
+    left, page = left - page, 2 * page
   end
   return position, true
 end
