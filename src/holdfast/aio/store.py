@@ -94,6 +94,11 @@ class AsyncStore:
         return AsyncTasks(self)  # made anew: a forgotten store must not hang in a ring
 
     @property
+    def engine(self) -> str:
+        """The engine's name: sqlite, postgres, redis or nats."""
+        return self._backend.engine
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         """What the engine can do; anything else raises Unsupported."""
         return self._backend.capabilities

@@ -48,7 +48,19 @@ Progress = Callable[[int, int], None]
 """Called with pages done and pages in all."""
 
 
-def require(backend: Engine, capability: Capability) -> None:
+class Able(Protocol):
+    """What says what it can do."""
+
+    @property
+    def engine(self) -> str:
+        """The engine's name, for people."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this store can do."""
+
+
+def require(backend: Able, capability: Capability) -> None:
     """Raise Unsupported when the engine lacks the ability."""
     if capability not in backend.capabilities:
         raise Unsupported(
@@ -73,16 +85,8 @@ def no_watch(where: str) -> InvalidState:
     return InvalidState(f"nobody waits for changes inside a {where}: do so through the store")
 
 
-class Engine(Protocol):
+class Engine(Able, Protocol):
     """What every facade asks of a store, a transaction or a session."""
-
-    @property
-    def engine(self) -> str:
-        """The engine's name, for people."""
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """What this store can do."""
 
     async def pause(self, seconds: float = 0) -> None:
         """Let others run: between the pages of a long scan, before a repeat."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import Duration
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Capability
+from holdfast.facets.backend import Capability, require
 from holdfast.facets.records import FieldValue, Stamp
 from holdfast.facets.tasks import (
     HELD,
@@ -201,6 +201,7 @@ class Tasks:
         return self._change(_Change(key, _as_seen(task), new, subject, event, attempt, alarm))
 
     def _change(self, change: _Change) -> bool:
+        require(self._store, Capability.TRANSPORT)
         if Capability.TRANSACTIONS not in self._store.capabilities:
             return self._apply(change, self._store.records, self._store.transport)
         with self._store.transaction() as tx:
