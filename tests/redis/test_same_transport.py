@@ -16,13 +16,13 @@ from holdfast.sync.transport import Delivery
 from holdfast.testing.valkey import ValkeyServer
 
 GROUPS = st.sampled_from(["g", "h"])
-WORDS = st.sampled_from(["a", "b", "aa", "%a", "a+", "ü", "-"])
+WORDS = st.sampled_from(["a", "a", "aa", "%a", "a+", "ü"])
 SUBJECTS = st.lists(WORDS, min_size=1, max_size=3).map(".".join)
 PATTERNS = st.builds(
     lambda words, tail: ".".join([*words, *tail]),
     st.lists(WORDS | st.just("*"), min_size=1, max_size=2),
-    st.sampled_from([[], [], [">"]]),
-) | st.sampled_from([">", "*", "a.>", "*.*"])
+    st.sampled_from([[], [">"]]),
+) | st.sampled_from([">", ">", "*", "a.>", "*.*"])
 IDS = st.sampled_from([*"mnopq"])
 NUMBERS = st.integers(0, 3)
 
@@ -40,14 +40,14 @@ class Side:
             return None
         self.held.insert(0, delivery)
         message = delivery.message
-        return message.message_id, message.subject, message.payload, delivery.number
+        return message.subject, message.payload, delivery.number
 
     def answer(self, number: int, answer: Callable[[Delivery], bool]) -> object:
         return answer(self.held[number]) if number < len(self.held) else None
 
     def dead(self, group: str) -> object:
         letters = self.store.transport.dead_letters(group)
-        return [(letter.message.message_id, letter.deliveries) for letter in letters]
+        return [(letter.message.payload, letter.deliveries) for letter in letters]
 
     def bury(self, group: str, number: int, *, revive: bool) -> object:
         transport = self.store.transport
