@@ -28,6 +28,7 @@ check: $(READY)  ## lint, types, import contracts, generated code, schemas
 
 bench: $(READY)  ## compare with raw drivers and peers; prints tables
 	$(BIN)/python -m bench cells
+	$(BIN)/python -m bench records
 
 generate: $(READY)  ## write sync/, schema.sql and the capability table anew
 	$(BIN)/python -m tools.generate_sync

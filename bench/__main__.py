@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -11,21 +12,23 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cells, postgres, report, watch
+from bench import cells, nats, postgres, records, report, valkey, watch
 from bench.harness import Harness, Settings
 from bench.preload import NoShim, Shim, build
 from bench.results import Outcome
-from bench.scenario import Scenario
+from bench.scenario import Engine, Scenario
+from bench.servers import Server
 
 _QUICK: Final = {"rounds": 1, "seconds": 0.1}
 _FULL: Final = {"rounds": 5, "seconds": 1.0}
+_TITLES: Final = {"cells": cells.TITLE, "records": records.TITLE, "watch": watch.TITLE}
 
 
 def main() -> int:
     """Do what the command line says; 1 if a contender failed, 2 if the call was wrong."""
     options = _parser().parse_args()
     if options.benchmark is None:
-        for name, title in (("cells", cells.TITLE), ("watch", watch.TITLE)):
+        for name, title in _TITLES.items():
             print(f"{title}\n    python -m bench {name}")
         print("Options: python -m bench cells --help")
         return 0
@@ -46,12 +49,30 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK")
-    command = commands.add_parser("cells", help=cells.TITLE, description=cells.TITLE)
+    _compare(commands.add_parser("cells", help=cells.TITLE, description=cells.TITLE), cells.ENGINES)
+    command = commands.add_parser("records", help=records.TITLE, description=records.TITLE)
+    _compare(command, records.ENGINES)
+    command.add_argument(
+        "--rows",
+        type=int,
+        metavar="N",
+        help=f"among how many record-due scans ({records.ROWS:,}, quick {records.QUICK_ROWS:,})",
+    )
+    command = commands.add_parser("watch", help=watch.TITLE, description=watch.TITLE)
     add = command.add_argument
     add("--engine", action="append", choices=["sqlite", "postgres"], help="default: both")
+    add("--changes", type=int, default=200, metavar="N", help="how many to watch each way (200)")
+    add("--json", type=Path, metavar="FILE", help="also write every figure there")
+    return parser
+
+
+def _compare(command: argparse.ArgumentParser, engines: Sequence[Engine]) -> None:
+    """The options of a benchmark that runs scenarios."""
+    add = command.add_argument
+    add("--engine", action="append", choices=engines, help="may be repeated; default: all")
     add("--only", action="append", metavar="SCENARIO", help="run this one; may be repeated")
     add("--list", action="store_true", help="show the scenarios and end")
-    add("--quick", action="store_true", help="one short round: about a minute, rough figures")
+    add("--quick", action="store_true", help="one short round: a minute or two, rough figures")
     add("--rounds", type=int, metavar="N", help="rounds per scenario (5)")
     add("--seconds", type=float, metavar="S", help="length of each timed run (1)")
     add("--ops", type=int, metavar="N", help="operations per timed run, instead of --seconds")
@@ -59,12 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--fixed-sync", type=int, metavar="US", help="give every sync this length (needs cc)")
     add("--no-shim", action="store_true", help="do as if there were no C compiler")
     add("--dir", type=Path, metavar="FOLDER", help="where the SQLite databases are made")
-    command = commands.add_parser("watch", help=watch.TITLE, description=watch.TITLE)
-    add = command.add_argument
-    add("--engine", action="append", choices=["sqlite", "postgres"], help="default: both")
-    add("--changes", type=int, default=200, metavar="N", help="how many to watch each way (200)")
-    add("--json", type=Path, metavar="FILE", help="also write every figure there")
-    return parser
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -79,9 +94,14 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> list[Scenario]:
+    if options.benchmark == "cells":
+        every = cells.scenarios()
+    else:
+        default = records.QUICK_ROWS if options.quick else records.ROWS
+        every = records.scenarios(options.rows or default)
     return [
         scenario
-        for scenario in cells.scenarios()
+        for scenario in every
         if (not options.engine or scenario.engine in options.engine)
         and (not options.only or scenario.name in options.only)
     ]
@@ -96,9 +116,7 @@ def _run(options: argparse.Namespace, scenarios: list[Scenario]) -> list[Outcome
         # A server under another user reads the shim and writes its counts here.
         folder.chmod(0o755)
         shim = _shim(options, folder)
-        server = None
-        if any(scenario.engine == "postgres" for scenario in scenarios):
-            server = stack.enter_context(postgres.running(folder, shim))
+        servers = _servers({scenario.engine for scenario in scenarios}, folder, shim, stack)
         settings = Settings(
             rounds=options.rounds or int(defaults["rounds"]),
             seconds=options.seconds or defaults["seconds"],
@@ -111,7 +129,7 @@ def _run(options: argparse.Namespace, scenarios: list[Scenario]) -> list[Outcome
             "seconds": None if settings.ops else settings.seconds,
             "ops": settings.ops,
             "fixed_sync_us": options.fixed_sync if shim else None,
-            "postgres": server.version() if server else None,
+            **{engine: server.version() for engine, server in servers.items()},
         }
         out.print("  ".join(f"{k}={v}" for k, v in {**report.machine(), **run}.items() if v))
         progress = stack.enter_context(_progress())
@@ -120,7 +138,7 @@ def _run(options: argparse.Namespace, scenarios: list[Scenario]) -> list[Outcome
         def tell(what: str, done: int) -> None:
             progress.update(bar, advance=done, description=what)
 
-        harness = Harness(settings, server, tell)
+        harness = Harness(settings, servers, tell)
         progress.update(bar, total=sum(map(harness.runs_of, scenarios)))
         for scenario in scenarios:
             outcomes.append(harness.run(scenario))
@@ -129,6 +147,19 @@ def _run(options: argparse.Namespace, scenarios: list[Scenario]) -> list[Outcome
     if options.json:
         options.json.write_text(json.dumps(report.as_json(outcomes, run), indent=2) + "\n")
     return outcomes
+
+
+def _servers(
+    engines: set[Engine], folder: Path, shim: Shim | None, stack: ExitStack
+) -> dict[Engine, Server]:
+    servers: dict[Engine, Server] = {}
+    if "postgres" in engines:
+        servers["postgres"] = stack.enter_context(postgres.running(folder, shim))
+    if "redis" in engines:
+        servers["redis"] = valkey.Server(folder, shim)
+    if "nats" in engines:
+        servers["nats"] = nats.Server()
+    return servers
 
 
 def _shim(options: argparse.Namespace, folder: Path) -> Shim | None:

@@ -8,6 +8,8 @@ TITLE: Final = (
     "cells: set, cas, get, branches and sessions against raw apsw, raw psycopg and StrataDB"
 )
 
+ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "postgres")
+
 _UVLOOP: Final = {"loop": "uvloop"}
 _BURN_MS: Final = 2.0
 _COLOURS: Final = {"threads": "blocking", "tasks": "async"}
@@ -15,10 +17,7 @@ _COLOURS: Final = {"threads": "blocking", "tasks": "async"}
 
 def scenarios() -> list[Scenario]:
     """Every scenario, in the order in which they are run."""
-    return [scenario for engine in _ENGINES for scenario in _of_engine(engine)]
-
-
-_ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "postgres")
+    return [scenario for engine in ENGINES for scenario in _of_engine(engine)]
 
 
 def _of_engine(engine: Engine) -> list[Scenario]:

@@ -127,6 +127,29 @@ GOALS: Final[list[Goal]] = [
         )
         for goal in _counts(("budget", engine), contender, syncs=syncs, statements=statements)
     ),
+    *(
+        _rate(("record-put-1", "sqlite"), colour, "diskcache, FULL", 1, 1.1)
+        for colour in ("holdfast blocking", "holdfast async")
+    ),
+    _rate(("record-put-100", "sqlite"), "holdfast async", "py-key-value, NORMAL", 4, 8),
+    _rate(("record-get-1", "sqlite"), "holdfast blocking", "diskcache, FULL", 1.1, 1.4),
+    _rate(("record-get-1", "sqlite"), "holdfast async", "py-key-value, NORMAL", 3, 5),
+    # Like against like: py-key-value is async.
+    _rate(("record-put-1", "postgres"), "holdfast async", "py-key-value", 1.3, 1.5),
+    _rate(("record-put-100", "postgres"), "holdfast async", "py-key-value", 8, 15),
+    _rate(("record-put-1", "redis"), "holdfast async", "py-key-value", 1.1, 1.4),
+    _rate(("record-put-100", "redis"), "holdfast async", "py-key-value", 6, 9),
+    *(
+        _rate((f"record-{operation}-{callers}", "nats"), "holdfast async", "nats-py", must, 0.95)
+        for operation in ("put", "get")
+        for callers, must in ((1, 0.85), (100, 0.8))
+    ),
+    # "Within 2x": half the rate.
+    *(
+        _rate(("record-due", engine), f"{colour}many", f"{colour}few", 0.5)
+        for engine in ("sqlite", "postgres", "redis")
+        for colour in ("", "async, ")
+    ),
 ]
 
 

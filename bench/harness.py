@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +20,11 @@ from bench.counters import Counters
 from bench.disk import sync_rate
 from bench.environments import NoEnvironment, interpreter
 from bench.meter import Sources
-from bench.postgres import Server
 from bench.preload import Shim
 from bench.results import Outcome, Row
-from bench.scenario import Contender, Scenario
+from bench.rows import fill
+from bench.scenario import Contender, Engine, Scenario
+from bench.servers import Server
 
 _ROOT: Final = Path(__file__).parent.parent
 _SECS_BEYOND: Final = 120.0
@@ -47,7 +49,7 @@ class Harness:
     """Runs one scenario after another; `tell` hears what is running, and how many runs ended."""
 
     settings: Settings
-    server: Server | None
+    servers: Mapping[Engine, Server]
     tell: Callable[[str, int], None]
 
     def runs_of(self, scenario: Scenario) -> int:
@@ -58,14 +60,36 @@ class Harness:
         """The figures of all rounds, with the disk's own rate before and after."""
         rows = {c.label: Row(c) for c in scenario.contenders}
         outcome = Outcome(scenario, rows, syncs_before=self._disk_rate())
-        for number in range(self._rounds(scenario)):
-            turn = number % len(scenario.contenders)
-            for contender in scenario.contenders[turn:] + scenario.contenders[:turn]:
-                self.tell(f"{scenario.engine} {scenario.name}: {contender.label}", 0)
-                self._run_once(scenario, rows[contender.label], counting=number == 0)
-                self.tell("", 1)
+        with self._filled(scenario) as filled:
+            for number in range(self._rounds(scenario)):
+                turn = number % len(scenario.contenders)
+                for contender in scenario.contenders[turn:] + scenario.contenders[:turn]:
+                    self.tell(f"{scenario.engine} {scenario.name}: {contender.label}", 0)
+                    place = filled.get(contender.work.rows)
+                    self._run_once(scenario, rows[contender.label], place, counting=number == 0)
+                    self.tell("", 1)
         outcome.syncs_after = self._disk_rate()
         return outcome
+
+    @contextmanager
+    def _filled(self, scenario: Scenario) -> Iterator[dict[int, str]]:
+        """By how many records they hold, the databases that all rounds of the scenario share."""
+        sizes = sorted({contender.work.rows for contender in scenario.contenders} - {0})
+        with ExitStack() as stack:
+            server = self.servers.get(scenario.engine)
+            if not sizes:
+                places = {}
+            elif server is None:
+                folder = tempfile.TemporaryDirectory(dir=self.settings.folder)
+                path = stack.enter_context(folder)
+                places = {size: f"{path}/{size}" for size in sizes}
+            else:
+                urls = server.fresh_databases([str(size) for size in sizes])
+                stack.callback(server.drop_databases, list(urls.values()))
+                places = {size: urls[str(size)] for size in sizes}
+            for size, place in places.items():
+                fill(place, size, self.tell)
+            yield places
 
     def _rounds(self, scenario: Scenario) -> int:
         return 1 if scenario.counts_only else self.settings.rounds
@@ -76,7 +100,7 @@ class Harness:
             return None
         return sync_rate(self.settings.folder, min(_DISK_SECS, self.settings.seconds))
 
-    def _run_once(self, scenario: Scenario, row: Row, *, counting: bool) -> None:
+    def _run_once(self, scenario: Scenario, row: Row, place: str | None, *, counting: bool) -> None:
         if row.unavailable or row.failed:
             return
         try:
@@ -86,7 +110,9 @@ class Harness:
             return
         folder = Path(tempfile.mkdtemp(dir=self.settings.folder))
         try:
-            answer = self._in_database(scenario, row.contender, python, folder, counting=counting)
+            answer = self._in_database(
+                scenario, row.contender, python, folder, place, counting=counting
+            )
         except ContenderFailed as failure:
             row.failed = str(failure)
             return
@@ -101,21 +127,26 @@ class Harness:
         contender: Contender,
         python: Path,
         folder: Path,
+        filled: str | None,
         *,
         counting: bool,
     ) -> dict[str, Any]:
         shim = self.settings.shim
         own = None if shim is None else Counters.create(folder / "own.counters")
         environment = {} if shim is None or own is None else shim.environment(own)
-        server = self.server if scenario.engine == "postgres" else None
+        server = self.servers.get(scenario.engine)
         names = ["timed", *(["counted"] if counting else [])]
-        if counting and server is not None and server.counters is None:
+        if counting and server is not None and server.counts_when_closed:
             names.append("idle")
-        if server is None:
+        if filled is not None:
+            places = dict.fromkeys(names, filled)
+        elif server is None:
             places = {name: str(folder / name) for name in names}
-            sources = count_sources = Sources(own_counters=None if own is None else str(own.path))
         else:
             places = server.fresh_databases(names)
+        if server is None:
+            sources = count_sources = Sources(own_counters=None if own is None else str(own.path))
+        else:
             sources = server.sources(own, counting=False)
             count_sources = server.sources(own, counting=True)
         task = Task(
@@ -134,9 +165,8 @@ class Harness:
         try:
             return _run_child(python, task, environment)
         finally:
-            if server is not None:
-                for url in places.values():
-                    server.drop_database(url)
+            if server is not None and filled is None:
+                server.drop_databases(list(places.values()))
 
 
 class ContenderFailed(RuntimeError):

@@ -83,8 +83,11 @@ def _family_cpu(parent: int) -> float:
 
 def _cpu(folder: Path, fields: list[str]) -> float:
     """CPU seconds of one process, in nanoseconds where the kernel tells them."""
-    fine = folder / "schedstat"
-    return int(fine.read_text().split()[0]) / 1e9 if fine.is_file() else _ticks(fields[11:13])
+    # A process's own file there tells of its first thread only.
+    fine = list(folder.glob("task/*/schedstat"))
+    if not fine:
+        return _ticks(fields[11:13])
+    return sum(int(thread.read_text().split()[0]) for thread in fine) / 1e9
 
 
 def _ticks(numbers: list[str]) -> float:

@@ -3,7 +3,6 @@
 Every run gets a new database. For a run that counts, its URL goes through the relay.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from bench.counters import Counters
 from bench.meter import Sources
 from bench.preload import Shim
 from bench.relay import CountingRelay
+from bench.servers import count_into, environment
 from holdfast.testing.servers import PostgresServer
 
 # Room for a pool of 32, for 32 threads and for the connections of the run before.
@@ -31,6 +31,11 @@ class Server:
     relay: CountingRelay
     counters: Counters | None
 
+    @property
+    def counts_when_closed(self) -> bool:
+        """Whether the server's own count of syncs must do."""
+        return self.counters is None
+
     def fresh_databases(self, names: list[str]) -> dict[str, str]:
         """URLs of new databases; what earlier runs left unwritten is on the disk by then."""
         urls = {name: self.postgres.create_database() for name in names}
@@ -38,11 +43,12 @@ class Server:
             connection.execute("CHECKPOINT")
         return urls
 
-    def drop_database(self, url: str) -> None:
-        """Remove a database that `fresh_databases` made."""
-        name = urlsplit(url).path.lstrip("/")
+    def drop_databases(self, urls: list[str]) -> None:
+        """Remove databases that `fresh_databases` made."""
         with psycopg.connect(self.postgres.url(), autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+            for url in urls:
+                name = urlsplit(url).path.lstrip("/")
+                connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     def through_relay(self, url: str) -> str:
         """The same database by way of the relay that counts."""
@@ -68,16 +74,10 @@ class Server:
 @contextmanager
 def running(folder: Path, shim: Shim | None) -> Iterator[Server]:
     """A server for as long as the block lasts, under the shim if there is one."""
-    counters = None if shim is None else Counters.create(folder / "server.counters")
-    environment = {} if shim is None or counters is None else shim.environment(counters)
+    counters, variables = count_into(folder / "server.counters", shim)
     server = PostgresServer("18", settings=_SETTINGS)
-    # The server is started with this process's environment; nothing else is started meanwhile.
-    os.environ.update(environment)
-    try:
+    with environment(variables):
         server.start()
-    finally:
-        for name in environment:
-            del os.environ[name]
     try:
         relay = CountingRelay(server.port, Counters.create(folder / "relay.counters"))
         with relay:

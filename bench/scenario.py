@@ -8,13 +8,17 @@ This module and all that the child process imports use the standard library only
 contenders live in an environment of their own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
-Engine = Literal["sqlite", "postgres"]
-Operation = Literal["set", "cas", "increment", "get", "get_versioned", "fork", "merge", "transfer"]
-Environment = Literal["own", "strata", "aiosqlite"]
+Engine = Literal["sqlite", "postgres", "redis", "nats"]
+Operation = Literal[
+    "set", "cas", "increment", "get", "get_versioned", "fork", "merge", "transfer",
+    "put", "set_field", "compare_and_swap", "scan",
+]  # fmt: skip
+Environment = Literal["own", "strata", "aiosqlite", "diskcache", "py-key-value"]
 
 # One caller walks over this many cells, many callers share them out: a single page would
 # flatter every contender.
@@ -39,6 +43,10 @@ class Work:
     levels: int = 0
     # Cells that are written on a branch before each merge.
     changes: int = 0
+    # What is written are records of 12 fields, not the small values of cells.
+    records: bool = False
+    # Records that are there before the clock starts, in a database that all rounds share.
+    rows: int = 0
 
     def cells(self, caller: int) -> list[str]:
         """The names that a caller uses in turn."""
@@ -61,6 +69,10 @@ class Work:
         names = ["main", *(f"level-{level}" for level in range(1, self.levels + 1))]
         return list(pairwise(names))
 
+    def content(self, number: int) -> Mapping[str, object]:
+        """What the write of that number writes."""
+        return record(number) if self.records else value(number)
+
     @property
     def branch(self) -> str:
         """The branch that is read."""
@@ -69,7 +81,7 @@ class Work:
     @property
     def writes(self) -> bool:
         """Whether each operation leaves something new in the database."""
-        return self.operation in {"set", "cas", "increment"}
+        return self.operation in {"set", "cas", "increment", "put"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +111,21 @@ class Scenario:
 def value(number: int) -> dict[str, object]:
     """A small JSON value that is different for each number: the same bytes are not rewritten."""
     return {"n": number, "state": "running", "owner": "worker-7", "score": number * 0.5}
+
+
+def record(number: int) -> dict[str, str | int]:
+    """The record of 12 fields, a task of a job, different for each number."""
+    return {
+        "state": "claimed",
+        "worker": f"worker-{number % 7}",
+        "queue": "mail",
+        "kind": "send_invoice",
+        "priority": 5,
+        "attempt": 1 + number % 3,
+        "max_attempts": 3,
+        "created_at": 1_767_225_600_000,
+        "updated_at": 1_767_225_600_000 + number,
+        "timeout_at": 1_767_225_630_000 + number,
+        "payload_ref": f"claims/2026/01/{number:012x}",
+        "step": number,
+    }

@@ -24,6 +24,7 @@ def count_statements(tally: Tally) -> None:
         connection.set_commit_hook(committing, id=tally)
 
     apsw.connection_hooks.append(attach)
+    tally.hooked = True
 
 
 def count_syncs(tally: Tally) -> str:

@@ -17,6 +17,8 @@ class Tally:
         # next() on a count is one step for the interpreter: threads lose nothing.
         self._numbers: Final = {name: count() for name in ("statements", "transactions")}
         self._readings = 0
+        # Whether anybody attached hooks; without, there is nothing to tell.
+        self.hooked = False
         self.sync_source: Callable[[], int] | None = None
         # A program that keeps counts by itself (a store that is not SQL) puts this here.
         self.source: Callable[[], Mapping[str, int]] | None = None
@@ -33,6 +35,8 @@ class Tally:
         """The counts now; what is not counted is not there."""
         if self.source is not None:
             return dict(self.source())
+        if not self.hooked:
+            return {}
         # Looking at a count moves it on, so the looks before this one are taken off.
         counts = {name: next(number) - self._readings for name, number in self._numbers.items()}
         self._readings += 1

@@ -1,8 +1,8 @@
 """The programs that are compared. Each module has a class `Program` of the same shape.
 
-    Program(where, work, options, tally)    where: a path, or the URL of a PostgreSQL database
+    Program(where, work, options, tally)    where: a path, or the URL of a database on a server
     colour                                  "blocking" or "async"
-    open()                                  connects and gives each cell its first version
+    open()                                  connects and gives each cell or record its first value
     caller(number)                          the function that does one numbered operation
     verify(done)                            checks that every write arrived; may return notes
     close()

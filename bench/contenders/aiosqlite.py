@@ -45,6 +45,7 @@ class Program:
             await self._db.execute(_UPSERT, (name, json.dumps(value(0))))
         if self._tally is not None:
             await self._db.set_trace_callback(self._traced)
+            self._tally.hooked = True
 
     def caller(self, number: int) -> AsyncStep:
         """Set the caller's cells in turn."""

@@ -11,14 +11,16 @@ _AT_ONCE: Final = 1000
 
 
 def store_url(where: str, options: Mapping[str, str]) -> str:
-    """The URL for a path of SQLite, or for the URL of a PostgreSQL database."""
-    if "://" in where:
-        pool = f"&pool_size={options['pool_size']}" if "pool_size" in options else ""
-        return f"{where}?durability=always{pool}"
-    url = f"sqlite:///{where}?durability=always"
-    return url + "".join(
-        f"&{name}={options[name]}" for name in ("commit", "vfs") if name in options
-    )
+    """The URL for a path of SQLite, or for the URL of a database on a server."""
+    server = "://" in where
+    url = where if server else f"sqlite:///{where}"
+    names = ("durability", "pool_size") if server else ("durability", "commit", "vfs")
+    settings = {
+        "durability": "always",
+        **{name: options[name] for name in names if name in options},
+    }
+    query = "&".join(f"{name}={value}" for name, value in settings.items())
+    return f"{url}{'&' if '?' in url else '?'}{query}"
 
 
 async def fill(url: str, work: Work) -> None:

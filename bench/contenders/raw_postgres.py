@@ -1,12 +1,13 @@
 """Raw psycopg, blocking: one table, a connection per caller, prepared statements in autocommit."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import psycopg
 
 from bench.callers import Step
-from bench.scenario import Work, value
+from bench.scenario import Work
 from bench.tally import Tally
 
 SCHEMA: Final = b"""
@@ -48,15 +49,16 @@ class Program:
         names = self._work.cells(number)
         execute = connection.cursor().execute
         operation = self._work.operation
+        content = self._work.content
         versions = dict.fromkeys(names, 1)
 
         def set_(n: int) -> object:
-            bindings = (names[n % len(names)], encode(value(n)))
+            bindings = (names[n % len(names)], encode(content(n)))
             return execute(UPSERT, bindings, prepare=True).fetchone()
 
         def cas(n: int) -> object:
             name = names[n % len(names)]
-            row = execute(CAS, (encode(value(n)), name, versions[name]), prepare=True).fetchone()
+            row = execute(CAS, (encode(content(n)), name, versions[name]), prepare=True).fetchone()
             assert row is not None
             versions[name] = row[0]
             return row
@@ -66,7 +68,7 @@ class Program:
             assert row is not None
             return msgspec.json.decode(row[0])
 
-        return {"set": set_, "cas": cas, "get": get}[operation]
+        return {"set": set_, "put": set_, "cas": cas, "get": get}[operation]
 
     def verify(self, done: int) -> None:
         """Every write is one version."""
@@ -78,7 +80,7 @@ class Program:
             connection.close()
 
 
-def encode(content: dict[str, object]) -> str:
+def encode(content: Mapping[str, object]) -> str:
     """The value as JSON text."""
     return msgspec.json.encode(content).decode()
 
@@ -87,7 +89,7 @@ def prepare_table(where: str, work: Work) -> None:
     """Make the table, with one row per cell."""
     with psycopg.connect(where) as connection, connection.cursor() as cursor:
         cursor.execute(SCHEMA)
-        cursor.executemany(UPSERT, [(name, encode(value(0))) for name in work.all_cells()])
+        cursor.executemany(UPSERT, [(name, encode(work.content(0))) for name in work.all_cells()])
 
 
 def verify_table(where: str, work: Work, done: int) -> None:

@@ -8,7 +8,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from bench.callers import AsyncStep
 from bench.contenders.raw_postgres import CAS, GET, UPSERT, encode, prepare_table, verify_table
-from bench.scenario import Work, value
+from bench.scenario import Work
 from bench.tally import Tally
 
 _POOL_SIZE: Final = 32
@@ -45,21 +45,22 @@ class Program:
     def caller(self, number: int) -> AsyncStep:
         """The caller's operation, on a connection from the pool."""
         names = self._work.cells(number)
+        content = self._work.content
         versions = dict.fromkeys(names, 1)
 
         async def set_(n: int) -> object:
-            return await self._fetch(UPSERT, (names[n % len(names)], encode(value(n))))
+            return await self._fetch(UPSERT, (names[n % len(names)], encode(content(n))))
 
         async def cas(n: int) -> object:
             name = names[n % len(names)]
-            row = await self._fetch(CAS, (encode(value(n)), name, versions[name]))
+            row = await self._fetch(CAS, (encode(content(n)), name, versions[name]))
             versions[name] = row[0]
             return row
 
         async def get(n: int) -> object:
             return msgspec.json.decode((await self._fetch(GET, (names[n % len(names)],)))[0])
 
-        return {"set": set_, "cas": cas, "get": get}[self._work.operation]
+        return {"set": set_, "put": set_, "cas": cas, "get": get}[self._work.operation]
 
     async def verify(self, done: int) -> None:
         """Every write is one version."""

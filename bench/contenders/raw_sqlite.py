@@ -5,13 +5,14 @@ which is the fastest that SQLite's single writer allows without batches.
 """
 
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 import apsw
 import msgspec
 
 from bench.callers import Step
-from bench.scenario import Work, value
+from bench.scenario import Work
 from bench.tally import Tally
 
 _SCHEMA: Final = """
@@ -50,12 +51,13 @@ class Program:
         with self._db:
             self._db.execute(_SCHEMA)
             for name in self._work.all_cells():
-                self._db.execute(_UPSERT, (name, _encode(value(0)))).fetchall()
+                self._db.execute(_UPSERT, (name, _encode(self._work.content(0)))).fetchall()
 
     def caller(self, number: int) -> Step:
         """The caller's operation, under the lock where several callers share the connection."""
         names = self._work.cells(number)
-        step = {"set": self._set, "cas": self._cas, "get": self._get}[self._work.operation](names)
+        steps = {"set": self._set, "put": self._set, "cas": self._cas, "get": self._get}
+        step = steps[self._work.operation](names)
         if self._work.callers == 1:
             return step
 
@@ -77,20 +79,22 @@ class Program:
 
     def _set(self, names: list[str]) -> Step:
         execute = self._db.cursor().execute
+        content = self._work.content
 
         def step(n: int) -> object:
             name = names[n % len(names)]
-            return execute(_UPSERT, (name, _encode(value(n)))).fetchall()[0][0]
+            return execute(_UPSERT, (name, _encode(content(n)))).fetchall()[0][0]
 
         return step
 
     def _cas(self, names: list[str]) -> Step:
         execute = self._db.cursor().execute
+        content = self._work.content
         versions = dict.fromkeys(names, 1)
 
         def step(n: int) -> object:
             name = names[n % len(names)]
-            bindings = (_encode(value(n)), name, versions[name])
+            bindings = (_encode(content(n)), name, versions[name])
             version = execute(_CAS, bindings).fetchall()[0][0]
             assert isinstance(version, int)
             versions[name] = version
@@ -109,5 +113,5 @@ class Program:
         return step
 
 
-def _encode(content: dict[str, object]) -> str:
+def _encode(content: Mapping[str, object]) -> str:
     return msgspec.json.encode(content).decode()

@@ -7,7 +7,10 @@ async with holdfast.open_async("postgresql://localhost/app") as store:
     await store.cells.set("greeting", "hello")
 """
 
+from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.store import AsyncStore
+from holdfast.aio.sweeper import AsyncSweeper
+from holdfast.archive import read_archive
 from holdfast.claim_check import AsyncClaimCheck, ClaimCheck
 from holdfast.config import StoreConfig
 from holdfast.errors import (
@@ -31,6 +34,7 @@ from holdfast.errors import (
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell, CellChange
+from holdfast.facets.daemons import ArchiverStatus, ArchiveTotals, SweepResult
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
@@ -38,15 +42,22 @@ from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
+from holdfast.sync.archiver import Archiver
 from holdfast.sync.store import Store
+from holdfast.sync.sweeper import Sweeper
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CAUGHT_UP",
     "AlreadyCompleted",
+    "ArchiveTotals",
+    "Archiver",
+    "ArchiverStatus",
+    "AsyncArchiver",
     "AsyncClaimCheck",
     "AsyncStore",
+    "AsyncSweeper",
     "Branch",
     "Capability",
     "Cell",
@@ -76,6 +87,8 @@ __all__ = [
     "StoreClosed",
     "StoreConfig",
     "StoreError",
+    "SweepResult",
+    "Sweeper",
     "TaskState",
     "TaskStatus",
     "Timeout",
@@ -85,4 +98,5 @@ __all__ = [
     "migrate",
     "open",
     "open_async",
+    "read_archive",
 ]

@@ -17,8 +17,10 @@ from holdfast import Cell
 ROOT = Path(__file__).parents[2]
 
 
-def run_bench(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bench", "cells", "--engine", "sqlite", *options]
+def run_bench(
+    *options: str, benchmark: str = "cells", engine: str = "sqlite"
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", benchmark, "--engine", engine, *options]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )

@@ -36,6 +36,7 @@ TUTORIALS = [
     "records",
     "transactions",
     "claim-check",
+    "daemons",
     "configuration",
     "errors",
     "operations",

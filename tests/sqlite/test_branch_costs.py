@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import apsw
-import pytest
-
 import holdfast
 from holdfast.facets.branches import MAX_LEVELS
+from tests.sqlite.spent import Spent
 
 FEW, MANY = 100, 100_000
-
-
-class Spent:
-    """Statements and steps of SQLite's virtual machine, on all connections made since."""
-
-    def __init__(self) -> None:
-        self.statements: list[str] = []
-        self.steps = 0
-
-    def watch(self, connection: apsw.Connection) -> None:
-        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._add)
-
-    def take(self) -> tuple[list[str], int]:
-        """What was spent since the last call."""
-        taken = self.statements, self.steps
-        self.statements, self.steps = [], 0
-        return taken
-
-    def _add(self, event: dict[str, object]) -> None:
-        status = event["stmt_status"]
-        assert isinstance(status, dict)
-        self.statements.append(str(event["sql"]))
-        self.steps += status["SQLITE_STMTSTATUS_VM_STEP"]
-
-
-@pytest.fixture
-def spent() -> Iterator[Spent]:
-    spent = Spent()
-    apsw.connection_hooks.append(spent.watch)
-    yield spent
-    apsw.connection_hooks.remove(spent.watch)
 
 
 def _open(folder: Path, cells: int) -> holdfast.Store:

@@ -39,7 +39,7 @@ from holdfast.facets.records import (
     check_key,
     check_key_prefix,
     to_bytes,
-    to_setting,
+    to_settings,
     to_ttl_us,
 )
 from holdfast.facets.records_scan import (
@@ -99,9 +99,7 @@ class AsyncRecords:
 
         Without fields it is deleted.
         """
-        await self._write(
-            key, {}, self._settings(key, fields), op_id, replace=True, ttl_us=to_ttl_us(ttl)
-        )
+        await self._write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
 
     async def delete(self, key: str, *, op_id: UUID | str | None = None) -> bool:
         """True if there was such a record."""
@@ -125,7 +123,7 @@ class AsyncRecords:
 
         None removes a field. An absent record is created with just these, for ever.
         """
-        await self._write(key, {}, self._settings(key, fields), op_id)
+        await self._write(key, {}, fields, op_id)
 
     async def compare_and_swap(
         self,
@@ -159,7 +157,7 @@ class AsyncRecords:
             check_field(field): None if value is None else to_bytes(value, field)
             for field, value in expect.items()
         }
-        return await self._write(key, wanted, self._settings(key, set), op_id)
+        return await self._write(key, wanted, set, op_id)
 
     async def claim(
         self,
@@ -348,29 +346,19 @@ class AsyncRecords:
             return [ListedRecord(key, stored) for key, stored in found.items()], more
         return None
 
-    def _settings(self, key: str, fields: Settings) -> dict[str, bytes | Stamp | None]:
-        if not isinstance(fields, Mapping):
-            raise InvalidArgument(
-                f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
-            )
-        return {check_field(field): to_setting(value, field) for field, value in fields.items()}
-
     async def _write(
         self,
         key: str,
         expect: Mapping[str, bytes | None],
-        settings: Mapping[str, bytes | Stamp | None],
+        fields: Settings,
         op_id: UUID | str | None,
         *,
         replace: bool = False,
         must_exist: bool = False,
         ttl_us: int = KEEP_TTL,
     ) -> bool:
+        settings, size = to_settings(key, fields)
         place = (self._namespace, check_key(key))
-        size = sum(
-            len(field) + (len(value) if isinstance(value, bytes) else 20)
-            for field, value in settings.items()
-        )
         if size > self._large:
             self._check_size(key, size)
         write = RecordWrite(

@@ -49,6 +49,14 @@ class AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
         return AsyncStore(self._backend, name, self._config, owner=False)
 
+    async def namespaces(self) -> list[str]:
+        """The namespaces that have cells, records or groups of consumers, in byte order.
+
+        One whose last record or cell was deleted may be told for a while.
+        """
+        require(self._backend, Capability.NAMESPACES)
+        return await self._backend.list_namespaces()
+
     def transaction(self, timeout: Duration = 5) -> AsyncTransactionScope:
         """A transaction over all facets, for `async with`; it may take `timeout` seconds in all.
 
@@ -106,6 +114,13 @@ class AsyncStore:
     async def pause(self, seconds: float) -> None:
         """Wait so long, in this store's colour."""
         await self._backend.pause(seconds)
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """The result of blocking work that has nothing to do with the store, such as files.
+
+        It is done on another thread, so that the loop goes on.
+        """
+        return await self._backend.offload(work)
 
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

@@ -25,10 +25,10 @@ from holdfast.claim_check.failures import translated
 from holdfast.claim_check.place import partial_name
 from holdfast.claim_check.refs import Meter, Ref, is_ours
 from holdfast.errors import InvalidArgument
+from holdfast.folders import make_folder, sync_folder
 
 _LOCK = ".holdfast.lock"
 _MODE = 0o600  # as a store's own file
-_FOLDER_MODE = 0o700
 
 
 class Folder:
@@ -47,7 +47,7 @@ class Folder:
             self._path = Path(path).absolute()
             if self._path.exists() and not self._path.is_dir():
                 raise InvalidArgument(f"{self._what}: is not a folder")
-            _make(self._path)
+            make_folder(self._path)
 
     def put(self, data: bytes) -> Ref:
         """As Place says."""
@@ -62,7 +62,7 @@ class Folder:
             with translated(self._what, unknown=True):
                 with self._locked(fcntl.LOCK_SH):
                     partial.replace(self._path / ref.digest)
-                _sync(self._path)
+                sync_folder(self._path)
         except BaseException:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ class Folder:
             except FileNotFoundError:
                 return False
         with translated(self._what, unknown=True):
-            _sync(self._path)
+            sync_folder(self._path)
         return True
 
     def prune(self, before_us: int) -> int:
@@ -152,27 +152,6 @@ def _write(path: Path, blocks: Iterable[bytes]) -> Ref:
     finally:
         os.close(file)
     return meter.ref()
-
-
-def _make(folder: Path) -> None:
-    """Create the folder and what is missing above it, and make that durable.
-
-    The folder above is synced also when nothing was missing: who created the folder may
-    have died before its own sync.
-    """
-    if not folder.parent.exists():
-        _make(folder.parent)
-    folder.mkdir(_FOLDER_MODE, exist_ok=True)
-    with contextlib.suppress(PermissionError):  # of a parent that we may not read
-        _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_older(path: Path, before_us: int) -> bool:

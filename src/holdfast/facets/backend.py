@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
@@ -14,6 +14,8 @@ from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import Order
 from holdfast.facets.transport import TransportBackend
 from holdfast.facets.watch import Listener
+
+T = TypeVar("T")
 
 
 class Capability(StrEnum):
@@ -27,6 +29,7 @@ class Capability(StrEnum):
     BACKUP = "store: online backup by the library"
     TRANSACTIONS = "store: transactions over all facets and the caller's tables"
     JOIN = "store: takes part in the caller's own transaction"
+    NAMESPACES = "store: tells its namespaces"
     MOVABLE_CLOCK = "store: tests can move the clock"
     CELLS = "cells: init, get, set, cas, delete, list"
     CELLS_ATOMIC = "cells: set_many is one atomic commit"
@@ -183,8 +186,14 @@ class Backend(Facets, Protocol):
     async def join(self, connection: object) -> OpenTransaction:
         """The transaction that the caller has begun on a connection of its own."""
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """The result of long blocking work; under asyncio it is done on another thread."""
+
     async def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""
+
+    async def list_namespaces(self) -> list[str]:
+        """The namespaces in which there is something, in byte order."""
 
     async def now_us(self) -> int:
         """The store's clock."""

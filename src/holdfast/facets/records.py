@@ -22,6 +22,7 @@ same id again, if nothing else was written to the record since, changes nothing 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -42,6 +43,11 @@ OP_MEMORY_US = 24 * 3600 * 1_000_000
 
 _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
+_PLAIN_TYPES = frozenset({bytes, str, int})
+_STAMP_BYTES = 20  # of a Stamp or a removal, towards the limit of a record's size
+# What nearly all names are like, so that one match tells. A key has no colon.
+_plain_key = re.compile(r"[\x20-\x39\x3b-\x7e]{1,200}").fullmatch
+_plain_field = re.compile(r"[\x20-\x7e]{1,200}").fullmatch
 # Clocks are read at different moments of a call, and may be set meanwhile.
 _SLACK_US = 1_000_000
 
@@ -104,6 +110,11 @@ class RecordWrite(NamedTuple):
     ttl_us: int  # KEEP_TTL, NO_TTL, or how long from now
     op_id: bytes
     begun: float  # time.monotonic() when the caller asked
+
+    @property
+    def blind(self) -> bool:
+        """True if it is the same whatever fields were there before."""
+        return self.replace and not self.expect and not self.must_exist
 
 
 class StoredRecord(NamedTuple):
@@ -310,6 +321,8 @@ def lost_changes(position: Position) -> InvalidArgument:
 
 def check_key(key: str) -> str:
     """The key itself, when it is a legal one."""
+    if type(key) is str and _plain_key(key):
+        return key
     check_name(key, what="record key")
     if ":" in key:
         raise InvalidArgument(f"record key {key!r}: wanted dots between its parts, found a ':'")
@@ -326,6 +339,8 @@ def check_key_prefix(prefix: str) -> str:
 
 def check_field(field: str) -> str:
     """The field's name itself, when it is a legal one."""
+    if type(field) is str and _plain_field(field):
+        return field
     return check_name(field, what="field name")
 
 
@@ -341,7 +356,7 @@ def to_bytes(value: object, field: str) -> bytes:
             raise InvalidArgument(
                 f"field {field!r}: text holds a lone surrogate, which is not UTF-8"
             ) from None
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and kind is not bool:
         if not _INT_MIN <= value <= _INT_MAX:
             raise InvalidArgument(f"field {field!r}: the number needs more than 64 bits")
         return b"%d" % value
@@ -363,6 +378,26 @@ def to_setting(value: object, field: str) -> bytes | Stamp | None:
             raise InvalidArgument(f"field {field!r}: a Stamp reaches 285 years at most")
         return value
     return to_bytes(value, field)
+
+
+def to_settings(
+    key: str, fields: Mapping[str, object]
+) -> tuple[dict[str, bytes | Stamp | None], int]:
+    """What a write of that record sets, as it carries it, and how many bytes that is."""
+    if not isinstance(fields, Mapping):
+        raise InvalidArgument(
+            f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
+        )
+    settings: dict[str, bytes | Stamp | None] = {}
+    size = 0
+    for field, value in fields.items():
+        # A put has many fields, so the usual ones cost no call that can be spared.
+        if type(field) is not str or not _plain_field(field):
+            check_field(field)
+        kept = to_bytes if type(value) in _PLAIN_TYPES else to_setting
+        settings[field] = setting = kept(value, field)
+        size += len(field) + (len(setting) if type(setting) is bytes else _STAMP_BYTES)
+    return settings, size
 
 
 def to_ttl_us(ttl: Duration | None) -> int:

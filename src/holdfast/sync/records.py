@@ -39,7 +39,7 @@ from holdfast.facets.records import (
     check_key,
     check_key_prefix,
     to_bytes,
-    to_setting,
+    to_settings,
     to_ttl_us,
 )
 from holdfast.facets.records_scan import (
@@ -101,9 +101,7 @@ class Records:
 
         Without fields it is deleted.
         """
-        self._write(
-            key, {}, self._settings(key, fields), op_id, replace=True, ttl_us=to_ttl_us(ttl)
-        )
+        self._write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
 
     def delete(self, key: str, *, op_id: UUID | str | None = None) -> bool:
         """True if there was such a record."""
@@ -125,7 +123,7 @@ class Records:
 
         None removes a field. An absent record is created with just these, for ever.
         """
-        self._write(key, {}, self._settings(key, fields), op_id)
+        self._write(key, {}, fields, op_id)
 
     def compare_and_swap(
         self,
@@ -157,7 +155,7 @@ class Records:
             check_field(field): None if value is None else to_bytes(value, field)
             for field, value in expect.items()
         }
-        return self._write(key, wanted, self._settings(key, set), op_id)
+        return self._write(key, wanted, set, op_id)
 
     def claim(
         self,
@@ -346,29 +344,19 @@ class Records:
             return [ListedRecord(key, stored) for key, stored in found.items()], more
         return None
 
-    def _settings(self, key: str, fields: Settings) -> dict[str, bytes | Stamp | None]:
-        if not isinstance(fields, Mapping):
-            raise InvalidArgument(
-                f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
-            )
-        return {check_field(field): to_setting(value, field) for field, value in fields.items()}
-
     def _write(
         self,
         key: str,
         expect: Mapping[str, bytes | None],
-        settings: Mapping[str, bytes | Stamp | None],
+        fields: Settings,
         op_id: UUID | str | None,
         *,
         replace: bool = False,
         must_exist: bool = False,
         ttl_us: int = KEEP_TTL,
     ) -> bool:
+        settings, size = to_settings(key, fields)
         place = (self._namespace, check_key(key))
-        size = sum(
-            len(field) + (len(value) if isinstance(value, bytes) else 20)
-            for field, value in settings.items()
-        )
         if size > self._large:
             self._check_size(key, size)
         write = RecordWrite(

@@ -51,6 +51,14 @@ class Store:
         """A view on the same connections whose data is apart from every other namespace's."""
         return Store(self._backend, name, self._config, owner=False)
 
+    def namespaces(self) -> list[str]:
+        """The namespaces that have cells, records or groups of consumers, in byte order.
+
+        One whose last record or cell was deleted may be told for a while.
+        """
+        require(self._backend, Capability.NAMESPACES)
+        return run(self._backend.list_namespaces())
+
     def transaction(self, timeout: Duration = 5) -> TransactionScope:
         """A transaction over all facets, for `with`; it may take `timeout` seconds in all.
 
@@ -108,6 +116,13 @@ class Store:
     def pause(self, seconds: float) -> None:
         """Wait so long, in this store's colour."""
         run(self._backend.pause(seconds))
+
+    def offload(self, work: Callable[[], T]) -> T:
+        """The result of blocking work that has nothing to do with the store, such as files.
+
+        It is done on another thread, so that the loop goes on.
+        """
+        return run(self._backend.offload(work))
 
     def ping(self) -> None:
         """Return when the store answers; raise what stands in the way."""

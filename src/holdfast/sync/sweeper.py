@@ -16,11 +16,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import Corrupt, StoreError
 from holdfast.facets.backend import Capability
+from holdfast.facets.daemons import SweepResult
 from holdfast.facets.records import Record
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import HELD, TaskState, TaskStatus
@@ -32,23 +31,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.sweeper")
 _PAGE = 1000  # tasks of one state in one sweep
 _SLICE = 0.2  # seconds: so soon a stop is noticed
-
-
-class SweepResult(msgspec.Struct, frozen=True):
-    """What a sweep did."""
-
-    retried: int = 0
-    failed: int = 0
-    queued: int = 0
-    purged: int = 0
-
-    def __add__(self, other: SweepResult) -> SweepResult:
-        return SweepResult(
-            self.retried + other.retried,
-            self.failed + other.failed,
-            self.queued + other.queued,
-            self.purged + other.purged,
-        )
 
 
 class Sweeper:
@@ -95,15 +77,14 @@ class Sweeper:
         """Look once at every task that may be stuck, and remove what has expired."""
         self._index()
         now_ms = int((self._store.now()).timestamp() * 1000)
-        done = SweepResult()
+        before = self.totals
         for state in (*sorted(HELD), TaskStatus.PENDING):
             for task in self._due(state, now_ms):
                 if self._stopped:
-                    return done
-                done += self._handle(task)
-        done += SweepResult(purged=self._store.records.purge())
-        self.totals += done
-        return done
+                    return self.totals - before
+                self.totals += self._handle(task)
+        self.totals += SweepResult(purged=self._store.records.purge())
+        return self.totals - before
 
     def _index(self) -> None:
         """See to it that a sweep reads only what is due, where the engine can."""

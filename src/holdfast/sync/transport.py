@@ -246,14 +246,19 @@ class Delivery:
         return self._answer(check_span(seconds, "seconds"), again=False)
 
     def _answer(self, due_us: int, *, again: bool) -> bool:
-        _, place, number = self._delivered
-        (took_effect,) = run(
-            self._transport.answer([Answer(self._group, place, number, due_us, again)])
-        )
+        (took_effect,) = run(self._transport.answer([self.answer(due_us, again=again)]))
         return took_effect
+
+    def answer(self, due_us: int, *, again: bool) -> Answer:
+        """What the backend is told; for the consumer, which answers several at once."""
+        _, place, number = self._delivered
+        return Answer(self._group, place, number, due_us, again)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.message.subject} {self.message.message_id}>"
+
+
+Deliveries = list[Delivery]
 
 
 class Consumer:
@@ -283,32 +288,60 @@ class Consumer:
     ) -> Delivery | None:
         """The next message; None when none came within so many seconds, or it was closed."""
         limit = None if timeout is None else check_span(timeout, "timeout", least_us=0)
+        return self._ready.popleft() if self._wait(limit) else None
+
+    def next_batch(
+        self,
+        timeout: Duration | None = None,
+    ) -> Deliveries:
+        """The next messages, as many as are there and at most `prefetch`; none as for `next`."""
+        limit = None if timeout is None else check_span(timeout, "timeout", least_us=0)
+        self._wait(limit)
+        taken = list(self._ready)
+        self._ready.clear()
+        return taken
+
+    def ack_batch(self, deliveries: Iterable[Delivery]) -> int:
+        """How many of the messages are done now; the others were delivered again since."""
+        return self._answer(deliveries, ACK, again=False)
+
+    def nak_batch(self, deliveries: Iterable[Delivery], delay: Duration = 0) -> int:
+        """How many of the messages are delivered again, after so many seconds."""
+        due_us = check_span(delay, "delay", least_us=0)
+        return self._answer(deliveries, due_us, again=True)
+
+    def _answer(self, deliveries: Iterable[Delivery], due_us: int, *, again: bool) -> int:
+        answers = [delivery.answer(due_us, again=again) for delivery in deliveries]
+        return sum(run(self._backend.transport.answer(answers))) if answers else 0
+
+    def _wait(self, limit_us: int | None) -> bool:
+        """True once there is a message at hand; False if none came in time."""
         if self._busy:
             raise InvalidState("somebody else is waiting for this consumer's next message")
         self._busy = True
         try:
-            return self._next(limit)
+            return self._fill(limit_us)
         finally:
             self._busy = False
 
-    def _next(self, limit_us: int | None) -> Delivery | None:
+    def _fill(self, limit_us: int | None) -> bool:
         deadline = math.inf if limit_us is None else time.monotonic() + limit_us / MICROSECONDS
         if self._order is not None:
             run(self._backend.transport.create_group(self._order))
             self._order = None
         while not self.closed:
             if self._ready:
-                return self._ready.popleft()
+                return True
             found = run(self._backend.transport.fetch(self._group, self.name, self._prefetch))
             self._ready.extend(Delivery(self._backend, self._group, one) for one in found.messages)
             left = deadline - time.monotonic()
             if self._ready:
                 continue
             if left <= 0:
-                return None
+                return False
             look = math.inf if found.next_look_us is None else found.next_look_us / MICROSECONDS
             run(self._listener.wait(max(0.0, min(left, look, _LONGEST_WAIT))))
-        return None
+        return False
 
     def close(self) -> None:
         """End it, also for who waits for the next message, on whatever thread.

@@ -11,10 +11,12 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import holdfast
 from holdfast import AsyncStore, Capability, StoreConfig
+from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.records import AsyncRecords
@@ -25,6 +27,7 @@ from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.transport import AsyncConsumer, AsyncDelivery, AsyncTransport
 from holdfast.aio.watch import AsyncWatch
 from holdfast.runtime.blocking import run
+from holdfast.sync.archiver import Archiver
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.records import Records
@@ -48,6 +51,7 @@ _TWINS: dict[type, type] = {
     Watch: AsyncWatch,
     Tasks: AsyncTasks,
     Sweeper: AsyncSweeper,
+    Archiver: AsyncArchiver,
     Transport: AsyncTransport,
     Consumer: AsyncConsumer,
     Delivery: AsyncDelivery,
@@ -114,6 +118,14 @@ class World:
         if isinstance(self.store, _Awaitable):
             return cast("AsyncSweeper", _Awaitable(Sweeper(self.store.target, **settings)))
         return AsyncSweeper(self.store, **settings)
+
+    def archiver(self, folder: Path, **settings: Any) -> AsyncArchiver:  # noqa: ANN401 - its own
+        """An archiver of this colour."""
+        if isinstance(self.store, _Awaitable):
+            return cast(
+                "AsyncArchiver", _Awaitable(Archiver(self.store.target, folder, **settings))
+            )
+        return AsyncArchiver(self.store, folder, **settings)
 
     async def move_clock(self, by: float, store: AsyncStore | None = None) -> None:
         """Shift the store's clock by so many seconds, for everyone who uses it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from holdfast.backends.nats.cells import NatsCells
 from holdfast.backends.nats.change import Writer
 from holdfast.backends.nats.clock import NatsClock
@@ -28,6 +31,7 @@ from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
 
+T = TypeVar("T")
 CAPABILITIES = frozenset(
     {
         Capability.SHARED,
@@ -86,6 +90,10 @@ class NatsBackend:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
+
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See Facets."""
         listener = self._hints.listen(namespace_token(namespace))
@@ -111,6 +119,10 @@ class NatsBackend:
     async def join(self, connection: object) -> OpenTransaction:
         """See Backend."""
         raise NotImplementedError(connection)
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend. Never called: the capability is missing."""
+        raise NotImplementedError
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend. Never called: `nats stream backup` is the tool for it."""

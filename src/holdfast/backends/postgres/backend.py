@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import psycopg
 
 from holdfast.backends.postgres.branches import PostgresBranches
@@ -22,6 +25,7 @@ from holdfast.backends.postgres.sessions import PostgresSessions
 from holdfast.backends.postgres.transaction import JoinedTransaction, PostgresTransaction
 from holdfast.backends.postgres.transport import PostgresTransport
 from holdfast.backends.postgres.watch import Exchange
+from holdfast.backends.sql.namespaces import list_namespaces
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
@@ -41,6 +45,7 @@ from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
 
+T = TypeVar("T")
 CAPABILITIES = frozenset(Capability) - {Capability.BACKUP}
 
 
@@ -82,6 +87,10 @@ class PostgresBackend:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
+
     def session(self, order: Order) -> OpenSession:
         """See Facets."""
         return SqlSession(self, self._sessions, order)
@@ -119,6 +128,10 @@ class PostgresBackend:
     async def ping(self) -> None:
         """See Backend."""
         await self._db.fetch("SELECT 1", {})
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend."""
+        return await list_namespaces(self._db, self._dialect)
 
     async def now_us(self) -> int:
         """See Backend."""

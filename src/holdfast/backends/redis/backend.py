@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 from urllib.parse import unquote
 
 from holdfast.backends.redis.cells import RedisCells
@@ -35,6 +37,7 @@ from holdfast.runtime import Runtime, Topic
 
 _log = logging.getLogger("holdfast.redis")
 
+T = TypeVar("T")
 CAPABILITIES = frozenset(
     {
         Capability.SHARED,
@@ -99,6 +102,10 @@ class RedisBackend:
         """See Engine."""
         await self._db.runtime.sleep(seconds)
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
+
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See RecordFacets."""
         listener = self._db.listen((records.LOG, namespace))
@@ -123,6 +130,10 @@ class RedisBackend:
     async def join(self, connection: object) -> OpenTransaction:
         """See Backend."""
         raise NotImplementedError(connection)
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend. Never called: the capability is missing."""
+        raise NotImplementedError
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend."""

@@ -42,7 +42,13 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 def pack(fields: Mapping[str, bytes | None]) -> str:
     """The fields as they are kept; None, which only a change has, becomes null."""
-    return _encode({name: None if v is None else _text(v) for name, v in fields.items()}).decode()
+    try:
+        packed = _encode({n: None if v is None else v.decode() for n, v in fields.items()}).decode()
+        if "\\u000" not in packed:  # neither a NUL nor a mark anywhere
+            return packed
+    except UnicodeDecodeError:
+        pass  # some of them are kept as base64
+    return _encode({n: None if v is None else _text(v) for n, v in fields.items()}).decode()
 
 
 def unpack(packed: str) -> Fields:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from holdfast.backends.sql.namespaces import list_namespaces
+from holdfast.backends.sql.queries import SQLITE
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.backends.sqlite.branches import SqliteBranches
 from holdfast.backends.sqlite.cells import SqliteCells
@@ -39,6 +43,7 @@ from holdfast.facets.watch import Listener
 from holdfast.runtime import Runtime
 from holdfast.url import MEMORY
 
+T = TypeVar("T")
 FILE_CAPABILITIES = frozenset(Capability) - {Capability.REMOTE, Capability.JOIN}
 MEMORY_CAPABILITIES = FILE_CAPABILITIES - {Capability.SHARED}
 
@@ -93,6 +98,10 @@ class SqliteBackend:
         """See Facets."""
         await self._db.runtime.sleep(seconds)
 
+    async def offload(self, work: Callable[[], T]) -> T:
+        """See Backend."""
+        return await self._db.runtime.offload(work)
+
     def session(self, order: Order) -> OpenSession:
         """See Facets."""
         return SqlSession(self, self._sessions, order)
@@ -122,6 +131,10 @@ class SqliteBackend:
     async def ping(self) -> None:
         """See Backend."""
         await self._db.fetch("SELECT 1", {})
+
+    async def list_namespaces(self) -> list[str]:
+        """See Backend."""
+        return await list_namespaces(self._db, SQLITE)
 
     async def now_us(self) -> int:
         """See Backend."""

@@ -72,16 +72,17 @@ DELETE FROM hf.records
 WHERE id = :id
 
 -- name: find_old_changes
--- Never the newest entry: commit ids go on from there.
+-- Only the first entries are looked at, because the log is in the order of time. Never the newest
+-- entry: commit ids go on from there.
 SELECT max(commit_id), count(*)
 FROM (
-    SELECT c.commit_id
+    SELECT c.commit_id, c.changed_at
     FROM hf.record_changes AS c
-    WHERE c.changed_at < :cutoff
-      AND c.commit_id < (SELECT max(n.commit_id) FROM hf.record_changes AS n)
+    WHERE c.commit_id < (SELECT max(n.commit_id) FROM hf.record_changes AS n)
     ORDER BY c.commit_id
     LIMIT :limit
 )
+WHERE changed_at < :cutoff
 
 -- name: drop_changes
 DELETE FROM hf.record_changes

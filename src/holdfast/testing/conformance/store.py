@@ -357,3 +357,18 @@ async def test_backup_is_a_store_of_its_own(
     assert await copy.cells.get("after") is None
     with pytest.raises(holdfast.Conflict):
         await world.store.backup(target)
+
+
+@needs(Capability.NAMESPACES)
+async def test_a_store_tells_its_namespaces(world: World) -> None:
+    assert await world.store.namespaces() == []
+    await world.store.namespace("cells").cells.set("x", 1)
+    for number in range(30):
+        view = world.store.namespace(f"n{number:02}")
+        for key in range(3):
+            await view.records.put(f"key.{key}", {"a": "b"})
+    await world.store.namespace("Ö").records.put("k", {"a": "b"})
+    await world.store.namespace("Z").transport.create_group("g", "s")
+    wanted = ["Z", "cells", *(f"n{number:02}" for number in range(30)), "Ö"]
+    assert await world.store.namespaces() == wanted
+    assert await world.store.namespace("other").namespaces() == wanted

@@ -1,5 +1,6 @@
 """Every spec there is: what a backend's test module imports."""
 
+from holdfast.testing.conformance.archiver import *  # noqa: F403
 from holdfast.testing.conformance.branches import *  # noqa: F403
 from holdfast.testing.conformance.branches_merge import *  # noqa: F403
 from holdfast.testing.conformance.branches_retention import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""What people run: `python -m holdfast COMMAND`."""

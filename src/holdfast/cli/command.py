@@ -1,0 +1,137 @@
+"""The options of the commands, and how a command begins and ends.
+
+A command logs to standard error and says at its end, on standard output, what it has done. Its
+exit code is 0 also when it was asked to stop, 1 after an error and 2 for a wrong call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli import daemons
+from holdfast.errors import InvalidArgument, StoreError
+
+_URL = "the store: sqlite:///path.db, postgresql://…"
+_EPILOG = "Ctrl-C or SIGTERM stops it after the work at hand; a second one ends it at once."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command that the arguments name; its exit code."""
+    options = _parser().parse_args(arguments)
+    _log_to_stderr(verbose=options.verbose)
+    try:
+        done = options.run(options)
+    except StoreError as exc:
+        print(f"holdfast {options.command}: {_one_line(exc)}", file=sys.stderr)
+        return 2 if isinstance(exc, InvalidArgument) else 1
+    print(msgspec.json.encode(done).decode() if options.json else _told(done), flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"{Path(sys.executable).name} -m holdfast",
+        description="Daemons for a Holdfast store.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_sweep(commands)
+    _add_archive(commands)
+    return parser
+
+
+Commands = argparse._SubParsersAction  # noqa: SLF001 - the only name that it has
+
+
+def _add_sweep(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands,
+        "sweep",
+        daemons.sweep,
+        "Give tasks whose workers died to other workers, and queue what was forgotten.",
+    )
+    parser.add_argument(
+        "--root", default="gbe", help="first word of the tasks' keys and subjects (default gbe)"
+    )
+    parser.add_argument(
+        "--interval", type=_seconds, default=30.0, metavar="SECS",
+        help="between two sweeps (default 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threshold", type=_seconds, default=300.0, metavar="SECS",
+        help="without a change a task that has no timeout is stuck after that (default 300)",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="sweep once, and end")
+
+
+def _add_archive(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands,
+        "archive",
+        daemons.archive,
+        "Write the messages about tasks that have ended to gzipped files, one for each day.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="where the files are; made if missing")
+    parser.add_argument(
+        "--group", default="archiver", help="the consumer group's name (default archiver)"
+    )
+    parser.add_argument(
+        "--subject", action="append", dest="subjects", metavar="PATTERN",
+        help="what to archive: * stands for one word, > at the end for all that follow; may be "
+        "given several times (default gbe.tasks.*.terminal)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=int, default=200, metavar="N", help="messages at a time (default 200)"
+    )
+    parser.add_argument("--once", action="store_true", help="archive what is there, and end")
+
+
+def _add(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], msgspec.Struct],
+    description: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=description, description=description, epilog=_EPILOG)
+    parser.set_defaults(run=run)
+    parser.add_argument("url", metavar="URL", help=_URL)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--namespace", default="default", help="of the store (default default)")
+    where.add_argument(
+        "--all-namespaces", action="store_true", help="all of them, also those that are new"
+    )
+    parser.add_argument("--json", action="store_true", help="say at the end in JSON what was done")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log more")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"wanted seconds above 0, found {text}")
+    return number
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    formatter.converter = time.gmtime
+    formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
+    formatter.default_msec_format = "%s.%03dZ"
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
+def _one_line(exc: StoreError) -> str:
+    return " ".join(str(exc).split())
+
+
+def _told(done: msgspec.Struct) -> str:
+    counts = msgspec.structs.asdict(done)
+    return ", ".join(f"{name} {value:g}" for name, value in counts.items())
