@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.testing.fleet import Fleet
 from holdfast.testing.servers import PostgresServer
+from holdfast.testing.valkey import ValkeyServer
 
 NewUrl: TypeAlias = Callable[[], str]
 
@@ -24,6 +25,12 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    with ValkeyServer() as server:
+        yield server
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -35,5 +42,8 @@ def new_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> NewU
     if engine == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         return server.create_database
+    if engine == "valkey":
+        valkey: ValkeyServer = request.getfixturevalue("valkey")
+        return valkey.fresh_url
     numbers = iter(range(10_000))
     return lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"

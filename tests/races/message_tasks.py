@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import holdfast
+from holdfast import Capability
 
 _PATIENCE = 60
 
@@ -15,14 +16,18 @@ class CalledOffError(Exception):
 
 
 def publish(gate: Callable[[], None], *, url: str, racer: int, messages: int) -> list[str]:
-    """Publish alone, in slow transactions and in some that are rolled back; what was published."""
+    """Publish alone, in slow transactions and in some that are rolled back; what was published.
+
+    Where there are no transactions, all of it alone.
+    """
     rng = random.Random(racer)
     sent = []
     with holdfast.open(url) as store:
+        kinds = 4 if Capability.TRANSACTIONS in store.capabilities else 0
         gate()
         for number in range(messages):
             message = f"{racer}.{number}"
-            match rng.randrange(4):
+            match rng.randrange(kinds) if kinds else None:
                 case 0:
                     with store.transaction(timeout=30) as tx:
                         tx.transport.publish("work", message, message_id=message)

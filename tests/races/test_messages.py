@@ -14,6 +14,11 @@ PUBLISHERS, CONSUMERS = 3, 3
 GROUPS = ("one", "two")
 
 
+@pytest.fixture(params=["sqlite", "postgres", "valkey"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def race(
     fleet: Fleet, url: str, *, messages: int, ack_first: bool = False
 ) -> tuple[set[str], dict[str, Counter[str]], int]:

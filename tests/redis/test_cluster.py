@@ -73,6 +73,25 @@ def test_many_callers_on_many_namespaces(nodes: tuple[ValkeyServer, ValkeyServer
     asyncio.run(work())
 
 
+def test_messages_of_many_namespaces(nodes: tuple[ValkeyServer, ValkeyServer]) -> None:
+    with holdfast.open(nodes[0].fresh_url()) as store:
+        for name in NAMESPACES:
+            transport = store.namespace(name).transport
+            transport.create_group("g", "a.*", max_deliveries=1)
+            for subject in ("a.b", "a.c", "b"):
+                transport.publish(subject, name)
+            with transport.consumer("g", prefetch=2) as consumer:
+                done, dead = consumer.next(PATIENCE), consumer.next(PATIENCE)
+                assert done is not None
+                assert dead is not None
+                assert (done.message.payload, done.ack()) == (name, True)
+                assert (dead.message.payload, dead.nak()) == (name, True)
+                assert consumer.next(0) is None
+            (letter,) = transport.dead_letters("g")
+            assert transport.drop_dead("g", letter.place)
+        assert store.transport.purge(older_than=0) == 3 * len(NAMESPACES)
+
+
 def test_an_outdated_map_is_read_anew(nodes: tuple[ValkeyServer, ValkeyServer]) -> None:
     with holdfast.open(nodes[0].fresh_url(pool_size="1")) as store:
         servers = store._backend._db._servers  # type: ignore[attr-defined]  # noqa: SLF001

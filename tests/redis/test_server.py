@@ -49,6 +49,9 @@ def test_every_key_is_below_the_prefix(server: ValkeyServer, client: Any) -> Non
         store.records.put("a", {"x": 1}, ttl=100)
         store.records.delete("a")
         store.cells.set("b", 1)
+        store.transport.create_group("g", ">")
+        store.transport.publish("a", 1)
+        assert store.transport.fetch("g") is not None
         store.namespace("a}b:c").records.put("d", {"x": 1})
         run(store._backend.move_clock(1))  # noqa: SLF001
     assert {key.split(b":")[0] for key in client.keys("*")} == {b"mine"}
@@ -63,7 +66,10 @@ def test_namespaces_of_any_name_are_apart(server: ValkeyServer, namespace: str) 
         strange = store.namespace(namespace)
         strange.records.put("k", {"x": 1})
         strange.cells.set("c", 1)
+        strange.transport.create_group("g", ">")
+        strange.transport.publish("a", 1)
         for other in ("a", "a}", "x", "default"):
+            assert store.namespace(other).transport.list_groups() == []
             assert store.namespace(other).records.get("k") is None
             assert list(store.namespace(other).records.scan()) == []
             assert store.namespace(other).cells.list() == []
@@ -71,6 +77,10 @@ def test_namespaces_of_any_name_are_apart(server: ValkeyServer, namespace: str) 
             change = watch.next(PATIENCE)
             assert isinstance(change, holdfast.RecordChange)
             assert watch.next(PATIENCE) is holdfast.CAUGHT_UP
+        with strange.transport.consumer("g") as consumer:
+            delivery = consumer.next(PATIENCE)
+            assert delivery is not None
+            assert delivery.ack()
 
 
 def test_a_field_may_be_named_like_anything_of_ours(server: ValkeyServer) -> None:

@@ -16,9 +16,11 @@ from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.records_index import RedisRecordIndexes
 from holdfast.backends.redis.records_watch import RedisRecordLog
 from holdfast.backends.redis.servers import Servers
+from holdfast.backends.redis.transport import RedisTransport
 from holdfast.backends.redis.watch import Subscriber
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreError
+from holdfast.facets import records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -28,10 +30,10 @@ from holdfast.facets.backend import (
     missing,
 )
 from holdfast.facets.cells import CellLog
-from holdfast.facets.records import LOG, RecordLog
+from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
-from holdfast.runtime import Runtime
+from holdfast.runtime import Runtime, Topic
 
 _log = logging.getLogger("holdfast.redis")
 
@@ -46,6 +48,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS,
         Capability.RECORDS_INDEX,
         Capability.RECORDS_WATCH,
+        Capability.TRANSPORT,
     }
 )
 CLUSTER_CAPABILITIES = CAPABILITIES - {Capability.MOVABLE_CLOCK}
@@ -62,10 +65,10 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         lambda: servers.settings.open_blocking(servers.where, None),
         runtime,
         keys.channel,
-        _namespace,
+        _topic,
         seconds(config.poll_interval),
     )
-    frame = Frame(keys.read_clock, lambda topic: (b"PUBLISH", keys.channel, keys.base(topic[1])))
+    frame = Frame(keys.read_clock, lambda topic: (b"PUBLISH", keys.channel, _hint(keys, topic)))
     db = RedisDb(servers, runtime, subscriber, frame, config.wait_replicas)
     try:
         await servers.find()
@@ -93,7 +96,7 @@ class RedisBackend:
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
-        self.transport = missing()
+        self.transport = RedisTransport(db, keys)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Engine."""
@@ -105,15 +108,15 @@ class RedisBackend:
 
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See RecordFacets."""
-        listener = self._db.listen((LOG, namespace))
+        listener = self._db.listen((records.LOG, namespace))
         return RedisRecordLog(self._db, self._keys, self.records, namespace), listener
-
-    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See CellFacets. Never called, like the next five: their capabilities are missing."""
-        raise NotImplementedError(namespace)
 
     def follow_transport(self, namespace: str) -> Listener:
         """See TransportFacets."""
+        return self._db.listen((transport.LOG, namespace))
+
+    def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
+        """See CellFacets. Never called, like the next four: their capabilities are missing."""
         raise NotImplementedError(namespace)
 
     def session(self, order: Order) -> OpenSession:
@@ -177,6 +180,12 @@ async def _warn_of_settings(db: RedisDb, where: str) -> None:
         _log.warning("%s: maxmemory-policy is not noeviction: it may drop what is kept", where)
 
 
-def _namespace(base: bytes) -> str:
-    """The namespace whose keys begin so."""
-    return unquote(base.partition(b"{")[2][:-1].decode())
+def _hint(keys: Keys, topic: Topic) -> bytes:
+    log, namespace = topic
+    return b"%b %b" % (log.encode(), keys.base(namespace))
+
+
+def _topic(hint: bytes) -> Topic:
+    """What the hint is about."""
+    log, _, base = hint.partition(b" ")
+    return log.decode(), unquote(base.partition(b"{")[2][:-1].decode())

@@ -17,8 +17,16 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:o:NAME      list    the operation ids of the cell's last writes, newest first
     hf:{default}:cells       zset    the names of cells that are there
     hf:{default}:commit      string  the last commit id
+    hf:{default}:messages    stream  N-0 -> message: i(d), s(ubject), t(ime), p(ayload), c: trace id
+    hf:{default}:sent        string  the last N: its time in µs, or one more than the one before
+    hf:{default}:m:ID        string  when a message with the id was published; for two minutes
+    hf:{default}:groups      zset    the names of groups
+    hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at
+    hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
+    hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
+    hf:{default}:l:GROUP     zset    N of the dead letters
     hf:clock                 string  the clock's offset in microseconds (cluster: per namespace)
-    hf:namespaces            set     the namespaces with records, for purge
+    hf:namespaces            set     the namespaces with records or messages, for purge
 
 A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
 

@@ -1,7 +1,7 @@
 """Wake-ups between processes: one thread that subscribes to the store's channel.
 
-Every pipeline with changes publishes at its end, no more than their namespace; what changed is
-read from the log. The thread runs only while somebody listens, on a connection of its own.
+Every pipeline with changes publishes at its end, no more than which log of which namespace; what
+changed is read from there. The thread runs only while somebody listens, on a connection of its own.
 
 All of it is hints: where it fails, listeners look again after `poll_interval`.
 """
@@ -18,7 +18,6 @@ from redis import exceptions
 
 from holdfast.backends.redis.protocol import pack
 from holdfast.errors import StoreError
-from holdfast.facets.records import LOG
 from holdfast.runtime import Runtime, Topic
 from holdfast.runtime.hub import Hub, Listener
 
@@ -38,12 +37,12 @@ class Subscriber:
         connect: Callable[[], Any],
         runtime: Runtime,
         channel: bytes,
-        namespace: Callable[[bytes], str],
+        topic: Callable[[bytes], Topic],
         poll_interval: float,
     ) -> None:
         self._connect = connect
         self._channel = channel
-        self._namespace = namespace
+        self._topic = topic
         self._poll_interval = poll_interval
         self.hub = Hub(runtime, self._patience)
         self._guard = threading.Lock()
@@ -126,4 +125,4 @@ class Subscriber:
             self._subscribed = True
             self.hub.tell_all()  # of what may have come before
         elif message[0] == b"message":
-            self.hub.tell([(LOG, self._namespace(message[2]))])
+            self.hub.tell([self._topic(message[2])])

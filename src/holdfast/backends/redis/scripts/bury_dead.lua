@@ -1,0 +1,26 @@
+-- name: bury_dead
+-- Remove a dead letter, or have it delivered again as for the first time.
+--
+-- KEYS  1  base of the namespace
+--       2  clock
+-- ARGV  1  group
+--       2  number of the message
+--       3  1: deliver it again
+--
+-- Gives false if there is no such group, 1 if there was that dead letter, else 0.
+--# parts clock transport
+local base, name, place = KEYS[1], ARGV[1], place_of(tonumber(ARGV[2]))
+local numbers = base .. ':n:' .. name
+if redis.call('EXISTS', base .. ':g:' .. name) == 0 then
+  return false
+end
+if redis.call('ZREM', base .. ':l:' .. name, place) == 0 then
+  return 0
+end
+if ARGV[3] == '1' then
+  redis.call('HSET', numbers, place, '0:')
+  redis.call('ZADD', base .. ':d:' .. name, digits((read_clock(KEYS[2]))), place)
+else
+  redis.call('HDEL', numbers, place)
+end
+return 1
