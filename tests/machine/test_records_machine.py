@@ -92,7 +92,7 @@ def compare(engine: str, url: Callable[[], str], wanted: list[str]) -> None:
     finally:
         activity = ", ".join(f"{count} {what}" for what, count in bench.counts.most_common())
         sys.stderr.write(f"HOLDFAST_SEED={SEED}: {engine}: {activity}\n")
-    idle = {what: bench.counts[what] for what in wanted if bench.counts[what] < EXAMPLES // 50}
+    idle = {what: bench.counts[what] for what in wanted if bench.counts[what] < EXAMPLES // 20}
     assert not idle, f"HOLDFAST_SEED={SEED}: hardly happened in {EXAMPLES} examples: {idle}"
 
 
