@@ -42,7 +42,11 @@ def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
 
 @pytest.fixture
 def open_store(colour: Colour, namespace: str) -> Iterator[Callable[..., AsyncStore]]:
-    """Opens stores of the colour, `open_store(url, lock_timeout=1)`, and closes them."""
+    """Opens stores of the colour, `open_store(url, lock_timeout=1)`, and closes them.
+
+    With `listen_url=database` the connection for wake-ups goes around the proxy: it speaks when it
+    likes, and would meet a cut that is meant for a call.
+    """
     opened: list[AsyncStore] = []
 
     def open_one(url: str, **settings: object) -> AsyncStore:

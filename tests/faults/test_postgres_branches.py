@@ -57,7 +57,7 @@ def test_one_cut_anywhere_is_mended_by_the_store(
 ) -> None:
     print(f"HOLDFAST_SEED={SEED}")  # noqa: T201 - a failure must tell it
     rng = random.Random(SEED)
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     numbers = count(1)
 
     def forked() -> int:
@@ -90,7 +90,7 @@ def test_one_cut_anywhere_is_mended_by_the_store(
 def test_control_fork_under_another_id_finds_the_name_taken(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     proxy.cut_before_reply(b"trial", times=2)
     with pytest.raises(Unavailable) as failed:
         colour.run(store.branches.fork("trial"))

@@ -162,7 +162,7 @@ def trials(
 def test_one_cut_anywhere_is_mended_by_the_store(
     trials: Trials, open_store: OpenStore, proxy: FaultProxy, database: str, *, op_given: bool
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     trials.bytes_of_a_call(store, trials.new_cell(store))  # the first call also prepares
     totals = trials.bytes_of_a_call(store, trials.new_cell(store))
     for direction, passed in spread(totals, trials.random):
@@ -186,13 +186,13 @@ def test_cut_of_a_new_connection_is_told_truthfully(
     trials: Trials, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
     helper = open_store(database)
-    first = open_store(proxy.through(database))
+    first = open_store(proxy.through(database), listen_url=database)
     proxy.wait_until_closed()
     totals = trials.bytes_of_a_call(first, trials.new_cell(helper))
     trials.do(first.close())
     for direction, passed in spread(totals, trials.random):
         name, op = trials.new_cell(helper), trials.new_op()
-        store = open_store(proxy.through(database))
+        store = open_store(proxy.through(database), listen_url=database)
         proxy.wait_until_closed()
         proxy.cut_after(**{direction: passed})
         error = trials.cut("new connection", store, name, op)
@@ -209,7 +209,7 @@ def test_cut_of_a_new_connection_is_told_truthfully(
 def test_two_cuts_leave_the_outcome_unknown_until_the_repeat(
     trials: Trials, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     trials.bytes_of_a_call(store, trials.new_cell(store))
     totals = trials.bytes_of_a_call(store, trials.new_cell(store))
     # A whole reply is an answer: there would be no second cut.
@@ -239,7 +239,7 @@ def test_two_cuts_leave_the_outcome_unknown_until_the_repeat(
 def test_control_repeat_under_another_id_doubles_the_effect(
     trials: Trials, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     for _ in range(4):
         name = trials.new_cell(store)
         proxy.cut_before_reply(name.encode(), times=2)

@@ -258,7 +258,7 @@ def test_a_task_cancelled_in_its_commit_leaves_all_or_nothing_and_frees_the_conn
 def test_a_cut_inside_ends_the_session_and_leaves_nothing(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database), pool_size=1)
+    store = open_store(proxy.through(database), listen_url=database, pool_size=1)
 
     async def scene() -> None:
         with pytest.raises(Unavailable) as raised:
@@ -278,7 +278,7 @@ def test_a_cut_inside_ends_the_session_and_leaves_nothing(
 def test_a_cut_after_the_last_read_does_not_matter(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database), pool_size=1)
+    store = open_store(proxy.through(database), listen_url=database, pool_size=1)
 
     async def scene() -> None:
         async with store.cells.session() as s:
@@ -323,7 +323,7 @@ def test_a_lost_answer_to_the_commit_is_asked_for_again_and_has_one_effect(
     when: str,
     history: Any,  # noqa: ANN401 - a setting
 ) -> None:
-    store = open_store(proxy.through(database), history=history)
+    store = open_store(proxy.through(database), listen_url=database, history=history)
 
     async def scene() -> None:
         await store.cells.set_many({"a": 0, "gone": 0})
@@ -345,7 +345,7 @@ def test_a_lost_answer_to_the_commit_is_asked_for_again_and_has_one_effect(
 def test_a_commit_whose_answer_stays_away_can_be_repeated_under_its_id(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store, op = open_store(proxy.through(database)), uuid4()
+    store, op = open_store(proxy.through(database), listen_url=database), uuid4()
 
     async def work(s: AsyncCellsSession) -> None:
         await s.set("a", await s.get("a", 0) + 1)

@@ -18,7 +18,7 @@ OpenStore: TypeAlias = Callable[..., AsyncStore]
 def test_a_cut_inside_leaves_nothing_and_no_doubt(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
 
     async def scene() -> None:
         with pytest.raises(StoreError) as raised:
@@ -39,7 +39,7 @@ def test_a_cut_inside_leaves_nothing_and_no_doubt(
 def test_a_lost_answer_to_the_commit_is_told_as_unknown_and_can_be_repeated(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
     op_id = uuid4()
 
     async def scene() -> None:
@@ -58,7 +58,7 @@ def test_a_lost_answer_to_the_commit_is_told_as_unknown_and_can_be_repeated(
 def test_a_commit_that_never_reached_the_server_is_told_as_unknown(
     colour: Colour, open_store: OpenStore, proxy: FaultProxy, database: str
 ) -> None:
-    store = open_store(proxy.through(database))
+    store = open_store(proxy.through(database), listen_url=database)
 
     async def scene() -> None:
         with pytest.raises(Unavailable) as raised:
