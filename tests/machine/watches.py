@@ -31,12 +31,6 @@ class Watched:
     def leave(self, store: Opened) -> None:
         """Go on elsewhere, from the cursor, if this store is about to be closed."""
         if self._opened is store and not self.over:
-            now = _branch(self._pair.cells(self._at)[2])
-            if now is not None and self._branch not in (None, now):
-                # A cursor does not know its branch: it would go on, on the new one of that name.
-                self.close()
-                self.over = True
-                return
             self._resume()
             self._pair.counts["watches resumed"] += 1
 
