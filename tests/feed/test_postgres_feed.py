@@ -75,7 +75,7 @@ def test_a_page_is_read_in_one_pass_beside_an_open_transaction(url: str) -> None
         store.join(early).cells.set_many({f"open{number}": 1 for number in range(100)})
         store.cells.set("held back", 1)
         query = store._backend.cells._own.changes  # type: ignore[attr-defined]  # noqa: SLF001
-        epoch, xid, seq = from_cursor("cells", start)
+        (epoch, xid, seq), _ = from_cursor("cells", start)
         row = early.execute(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {query}",
             {
@@ -412,7 +412,9 @@ def test_a_promoted_standby_begins_a_new_epoch_at_once() -> None:
             store.cells.set("a", 2)
             watch = store.cells.watch(after=start)
             assert told(watch, 2) == [("a", 1), ("a", 2)]
-            epochs = [from_cursor("cells", cursor).epoch for cursor in (start, watch.cursor or "")]
+            epochs = [
+                from_cursor("cells", cursor)[0].epoch for cursor in (start, watch.cursor or "")
+            ]
             assert epochs == [1, 2]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast import codec
-from holdfast.facets.cells import Cell, CellLog, StoredChange, no_branch
-from holdfast.facets.feed import Page, Position
+from holdfast.errors import NotFound
+from holdfast.facets.cells import LOG, Cell, CellLog, StoredChange
+from holdfast.facets.feed import Page, Position, to_cursor
 from holdfast.facets.watch import Present, Seen, next_page_size
 
 Written = Cell | None
@@ -14,12 +15,19 @@ Written = Cell | None
 class CellSource:
     """The cells of a branch whose names start with a prefix. See Source."""
 
-    def __init__(self, log: CellLog, namespace: str, branch: str, prefix: str) -> None:
+    def __init__(
+        self,
+        log: CellLog,
+        namespace: str,
+        branch: str,
+        prefix: str,
+        branch_id: int | None = None,  # the one that a cursor is of
+    ) -> None:
         self._log = log
         self._namespace = namespace
         self._branch = branch
         self._prefix = prefix
-        self._branch_id: int | None = None
+        self._branch_id = branch_id
         self._limit = next_page_size(0, 0, 0, more=False)
 
     async def position(self) -> Position:
@@ -61,9 +69,16 @@ class CellSource:
         self._set_limit([change.payload for change in page.changes], more=page.more)
         return page.of([_seen(change) for change in page.changes])
 
+    def cursor(self, position: Position) -> str:
+        """See Source."""
+        return to_cursor(LOG, position, self._branch_id or 0)
+
     def _check_branch(self, branch_id: int) -> None:
         if self._branch_id not in (None, branch_id):
-            raise no_branch(self._branch)  # another one has its name now
+            raise NotFound(
+                f"branch {self._branch!r}: the one that was watched is gone, another has its name",
+                branch=self._branch,
+            )
         self._branch_id = branch_id
 
     def _set_limit(self, payloads: list[str | None], *, more: bool) -> None:

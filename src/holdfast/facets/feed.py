@@ -11,7 +11,8 @@ commits, and readers stop short of the first transaction that is still open:
             changed by before; on SQLite, with its one writer, always 0
     seq     the commit id
 
-A position is handed to callers as a cursor, which is text and theirs to keep.
+A position is handed to callers as a cursor, which is text and theirs to keep. Where a log has
+several parts, as cells have branches, the cursor also knows which part it is of.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from holdfast.errors import InvalidArgument
 
 T = TypeVar("T")
 U = TypeVar("U")
-_CURSOR = re.compile(r"(\w+):([0-9a-f]{1,16})\.([0-9a-f]{1,16})\.([0-9a-f]{1,16})")
+_CURSOR = re.compile(r"(\w+)(?:@(?P<part>{0}))?:({0})\.({0})\.({0})".format("[0-9a-f]{1,16}"))
 _MOST = 2**63 - 1
 
 
@@ -51,21 +52,23 @@ class Page(NamedTuple, Generic[T]):
         return Page(changes, self.position, more=self.more, held_back=self.held_back)
 
 
-def to_cursor(log: str, position: Position) -> str:
-    """The position as text."""
+def to_cursor(log: str, position: Position, part: int = 0) -> str:
+    """The position in that part of the log, as text."""
     epoch, xid, seq = position
-    return f"{log}:{epoch:x}.{xid:x}.{seq:x}"
+    name = f"{log}@{part:x}" if part else log
+    return f"{name}:{epoch:x}.{xid:x}.{seq:x}"
 
 
-def from_cursor(log: str, cursor: str) -> Position:
-    """The position that the text stands for."""
+def from_cursor(log: str, cursor: str) -> tuple[Position, int]:
+    """The position that the text stands for, and the part of the log that it is in."""
     match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
     if match is None or match[1] != log:
         raise InvalidArgument(f"cursor: wanted one that {log} gave out, found {cursor!r:.60}")
-    position = Position(*(int(number, 16) for number in match.groups()[1:]))
-    if max(position) > _MOST:
+    part = int(match["part"] or "0", 16)
+    position = Position(*(int(number, 16) for number in match.groups()[2:]))
+    if max(*position, part) > _MOST:
         raise InvalidArgument(f"cursor: no such place in {log}: {cursor!r}")
-    return position
+    return position, part
 
 
 def unknown_epoch(position: Position) -> InvalidArgument:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.facets.feed import Page, Position
-from holdfast.facets.records import RecordLog, StoredRecord
+from holdfast.facets.feed import Page, Position, to_cursor
+from holdfast.facets.records import LOG, RecordLog, StoredRecord
 from holdfast.facets.watch import Present, Seen, next_page_size
 
 Now = StoredRecord | None
@@ -49,6 +49,10 @@ class RecordSource:
         return page.of(
             [Seen(key, number, place, stored) for place, key, number, stored in page.changes]
         )
+
+    def cursor(self, position: Position) -> str:
+        """See Source."""
+        return to_cursor(LOG, position)
 
     def _set_limit(self, records: list[Now], *, more: bool) -> None:
         sizes = (sum(map(len, record.fields.values())) for record in records if record)

@@ -77,6 +77,9 @@ class Source(Protocol[T]):
     async def changes(self, after: Position) -> Page[Seen[T]]:
         """The next page of the log."""
 
+    def cursor(self, position: Position) -> str:
+        """The position as text that a later watch of the same can go on from."""
+
 
 class Listener(Protocol):
     """Hears of changes."""
@@ -119,10 +122,12 @@ class Watching(Generic[T]):
         self.closed = False
 
     @property
-    def position(self) -> Position | None:
+    def cursor(self) -> str | None:
         """Where to go on after the last change handed out; None: only from the start."""
         listed = self._ready and self._ready[0].position is None
-        return None if self._listing or listed or self._shown else self._position
+        if self._position is None or self._listing or listed or self._shown:
+            return None
+        return self._source.cursor(self._position)
 
     async def next(
         self,

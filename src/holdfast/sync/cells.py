@@ -240,10 +240,10 @@ class Cells:
         """
         require(self._backend, Capability.CELLS_WATCH)
         check_prefix(prefix)
-        position = None if after is None else from_cursor(LOG, after)
+        position, branch_id = (None, None) if after is None else from_cursor(LOG, after)
         log, listener = self._backend.follow_cells(self._namespace)
-        source = CellSource(log, self._namespace, self._branch, prefix)
-        return Watch(Watching(source, listener, position), LOG, _told, marker=marker)
+        source = CellSource(log, self._namespace, self._branch, prefix, branch_id)
+        return Watch(Watching(source, listener, position), _told, marker=marker)
 
     def search(self, words: str, *, limit: int = 20) -> Hits:
         """The cells that hold all the words in their name or value, best first, ties by name.

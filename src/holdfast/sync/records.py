@@ -274,10 +274,10 @@ class Records:
         """
         require(self._backend, Capability.RECORDS_WATCH)
         check_key_prefix(prefix)
-        position = None if after is None else from_cursor(LOG, after)
+        position, _ = (None, None) if after is None else from_cursor(LOG, after)
         log, listener = self._backend.follow_records(self._namespace)
         source = RecordSource(log, self._namespace, prefix)
-        return Watch(Watching(source, listener, position), LOG, _told, marker=marker)
+        return Watch(Watching(source, listener, position), _told, marker=marker)
 
     def create_index(self, prefix: str, *fields: str) -> None:
         """Keep an index over the records whose keys start with the prefix, from now on.

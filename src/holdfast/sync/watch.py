@@ -16,7 +16,6 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument
-from holdfast.facets.feed import to_cursor
 from holdfast.facets.watch import CAUGHT_UP, CaughtUp, Seen, Watching
 from holdfast.runtime.blocking import run
 
@@ -33,11 +32,8 @@ class Tell(Protocol[Change_co]):
 class Watch(Generic[Change_co]):
     """Changes to iterate over; made by `cells.watch` and `records.watch`. For one reader."""
 
-    def __init__(
-        self, watching: Watching[Any], log: str, tell: Tell[Change_co], *, marker: bool
-    ) -> None:
+    def __init__(self, watching: Watching[Any], tell: Tell[Change_co], *, marker: bool) -> None:
         self._watching = watching
-        self._log = log
         self._tell = tell
         self._marker = marker
 
@@ -49,8 +45,7 @@ class Watch(Generic[Change_co]):
     @property
     def cursor(self) -> str | None:
         """Where to go on after the last change; None as long as that is only from the start."""
-        position = self._watching.position
-        return None if position is None else to_cursor(self._log, position)
+        return self._watching.cursor
 
     def next(
         self,

@@ -451,6 +451,28 @@ async def test_the_watch_of_a_branch_ends_with_the_branch(world: World) -> None:
             await one.next(timeout=_PATIENCE)
 
 
+@needs(Capability.CELLS_WATCH, Capability.BRANCHES)
+async def test_a_cursor_is_of_one_branch_and_not_of_its_name(world: World) -> None:
+    store = world.store
+    branch = store.cells.on("b")
+    await store.branches.fork("b")
+    watch = branch.watch()
+    await _marker(watch)
+    cursor = watch.cursor
+    await branch.set("a", 1)
+    resumed = branch.watch(after=cursor)
+    assert resumed.cursor == cursor  # before anything is read
+    assert await _told(resumed, 1) == [("a", 1)]
+    await store.branches.delete("b")
+    await store.branches.fork("b")
+    await branch.set("a", 2)
+    for after in (cursor, resumed.cursor, await _cursor_now(store)):
+        with pytest.raises(holdfast.NotFound, match="'b'"):
+            await branch.watch(after=after).next(timeout=_PATIENCE)
+    with pytest.raises(holdfast.NotFound, match="'main'"):
+        await store.cells.watch(after=cursor).next(timeout=_PATIENCE)
+
+
 # Transactions
 
 
