@@ -59,6 +59,7 @@ class CellsMachine(RuleBasedStateMachine):
         forked=st.sampled_from([0, 2, 2]),
         # Not always: they need time at the end, and a connection of their own on PostgreSQL.
         watched=st.sampled_from([False, True]),
+        anew=st.sampled_from([False, False, False, True]),
     )
     def open_first(
         self,
@@ -66,6 +67,7 @@ class CellsMachine(RuleBasedStateMachine):
         keep: int | None,
         forked: int,
         watched: bool,  # noqa: FBT001 - it is drawn
+        anew: bool,  # noqa: FBT001 - it is drawn
     ) -> None:
         self.pair = Lockstep(self.bench, colour, keep)
         self.sessions = Sessions(self.pair)
@@ -74,6 +76,7 @@ class CellsMachine(RuleBasedStateMachine):
             for at in (0, 1):
                 self.fork(at, name, source, None)
         self.watches = []
+        self.anew = anew and forked > 0
         if watched:
             branch = 4 if forked else 0
             self.watches.append(Watched(self.pair, 0, cursor=True))
@@ -104,6 +107,9 @@ class CellsMachine(RuleBasedStateMachine):
             while self.sessions.open:
                 self.sessions.commit(0)
             self.pair.look(0)
+        if self.anew:  # or it is left to chance that a branch ends before its watch and session
+            self.fork(4, "b", "main", None)
+            self.session_meets_others(4, ("get", ("a",)), "make the branch anew")
         for watch in self.watches:
             watch.read()
             watch.close()

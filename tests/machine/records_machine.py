@@ -106,8 +106,10 @@ class RecordsMachine(RuleBasedStateMachine):
         self.counts["swaps won" if applied else "swaps lost"] += 1
         self._write(at, applied, "compare_and_set", key, expect=expect, set=fields)
 
-    @rule(at=places, key=keys)
-    def delete(self, at: int, key: str) -> None:
+    @rule(at=places, key=keys, first=st.booleans())
+    def delete(self, at: int, key: str, first: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        if first:  # or there would seldom be anything to delete
+            self.put(at, key, {"x": b"1"}, None)
         there = self._model(at).delete(key)
         self.counts["deleted"] += there
         self._write(at, there, "delete", key)
@@ -139,10 +141,18 @@ class RecordsMachine(RuleBasedStateMachine):
         prefix=st.sampled_from(PREFIXES),
         asked=conditions,
         most=st.sampled_from([None, 1, 3]),
+        first=st.booleans(),
     )
     def scan(
-        self, at: int, prefix: str, asked: list[tuple[str, str, bytes]], most: int | None
+        self,
+        at: int,
+        prefix: str,
+        asked: list[tuple[str, str, bytes]],
+        most: int | None,
+        first: bool,  # noqa: FBT001 - Hypothesis draws it
     ) -> None:
+        if first:  # or there would seldom be anything to find
+            self.put(at, "a.b", {name: value for name, _, value in asked} or {"x": b"1"}, None)
         wanted = self._model(at).scan(prefix, asked, most)
         assert self._scan(at, prefix, asked, most) == wanted, (prefix, asked, most)
         self.counts["scans"] += 1

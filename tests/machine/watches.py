@@ -35,8 +35,9 @@ class Watched:
             self._pair.counts["watches resumed"] += 1
 
     def close(self) -> None:
-        """End it."""
-        self._opened.call(self._real.close)
+        """End it, if its branch has not done so; its store may be closed since."""
+        if not self.over:
+            self._opened.call(self._real.close)
 
     def read(self) -> None:
         """Read all there is, and compare."""
@@ -59,6 +60,7 @@ class Watched:
         try:
             found = self._next()
         except NotFound:
+            self.close()
             self.over = True
         else:
             raise AssertionError(f"a watch of a branch that is gone told {found!r}")

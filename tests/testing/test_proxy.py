@@ -23,8 +23,9 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def database(server: PostgresServer) -> str:
+    # One for each test: what a client has given up may commit when the next test runs.
     url = server.create_database()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE written (number int)")
@@ -32,9 +33,7 @@ def database(server: PostgresServer) -> str:
 
 
 @pytest.fixture
-def proxy(server: PostgresServer, database: str) -> Iterator[FaultProxy]:
-    with psycopg.connect(database) as connection:
-        connection.execute("TRUNCATE written")
+def proxy(server: PostgresServer) -> Iterator[FaultProxy]:
     with FaultProxy("127.0.0.1", server.port) as proxy:
         yield proxy
 

@@ -28,10 +28,13 @@ _WAIT_SECS: Final = 60.0
 
 # Runs before PostgreSQL, in its process: gives up root, and asks the kernel to end it together
 # with the test process, because SIGKILL of that one runs no clean-up. A change of user clears
-# the request, hence the order. Not a preexec_fn: forking a process with threads may deadlock.
+# the request, hence the order. Jobs in the background of a script ignore SIGINT and SIGQUIT, and
+# hand that down. Not a preexec_fn: forking a process with threads may deadlock.
 _LAUNCHER: Final = """
 import ctypes, os, signal, sys
 parent, uid, gid = map(int, sys.argv[1:4])
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 if os.getuid() != uid:
     os.setgroups([])
     os.setgid(gid)
