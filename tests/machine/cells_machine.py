@@ -59,7 +59,7 @@ class CellsMachine(RuleBasedStateMachine):
         forked=st.sampled_from([0, 2, 2]),
         # Not always: they need time at the end, and a connection of their own on PostgreSQL.
         watched=st.sampled_from([False, True]),
-        anew=st.sampled_from([False, False, False, True]),
+        last=st.sampled_from([None, None, "branch made anew", "merges"]),
     )
     def open_first(
         self,
@@ -67,7 +67,7 @@ class CellsMachine(RuleBasedStateMachine):
         keep: int | None,
         forked: int,
         watched: bool,  # noqa: FBT001 - it is drawn
-        anew: bool,  # noqa: FBT001 - it is drawn
+        last: str | None,
     ) -> None:
         self.pair = Lockstep(self.bench, colour, keep)
         self.sessions = Sessions(self.pair)
@@ -76,7 +76,7 @@ class CellsMachine(RuleBasedStateMachine):
             for at in (0, 1):
                 self.fork(at, name, source, None)
         self.watches = []
-        self.anew = anew and forked > 0
+        self.last = last
         if watched:
             branch = 4 if forked else 0
             self.watches.append(Watched(self.pair, 0, cursor=True))
@@ -107,9 +107,13 @@ class CellsMachine(RuleBasedStateMachine):
             while self.sessions.open:
                 self.sessions.commit(0)
             self.pair.look(0)
-        if self.anew:  # or it is left to chance that a branch ends before its watch and session
-            self.fork(4, "b", "main", None)
+        # Chance alone leads here too seldom: a branch ends before its watch and its session, ...
+        self.fork(4, "b", "main", None)
+        if self.last == "branch made anew":
             self.session_meets_others(4, ("get", ("a",)), "make the branch anew")
+        elif self.last == "merges":
+            self.merge(4, ("b", "main"), "strict", "a", ("delete", None))
+            self.merge(4, ("b", "main"), "strict", "a", ("set", "set"))
         for watch in self.watches:
             watch.read()
             watch.close()
