@@ -1,0 +1,350 @@
+"""Events: the log of a run, which is only ever appended to.
+
+The store numbers the events of a run 1, 2, 3 … (`run_seq`). Every event carries a key that
+names what it is about, and the same key again is the same event:
+
+    the key is known                      the first one's number, nothing changes
+    else the event_id is known            Conflict: two keys for one event
+    else the run is elsewhere than        Conflict: somebody else has appended meanwhile
+         the caller expected
+    else                                  the next number
+
+What is appended in one call goes in as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from holdfast import codec
+from holdfast.clock import to_datetime, to_us
+from holdfast.errors import Conflict, InvalidArgument
+from holdfast.facets.feed import Page, Position
+from holdfast.facets.names import check_name, operation_id
+
+LOG = "events"  # the name of the log of changes
+CONTRACT_VERSION = "1.0"
+"""Of what an event is. New optional fields and types raise the second number, which readers may
+ignore; anything else raises the first."""
+
+RUN_STEP, RUN_ATTEMPT = "RUN", "1"
+"""In place of step and attempt, in the key of an event about the whole run."""
+
+MOST_EVENTS = 1000  # per call
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to a run.
+
+    `run_seq` and `persisted_at` are the store's: what the caller puts there is ignored. Without
+    an `event_id` it gets one, without `emitted_at` it happened when it was stored.
+    """
+
+    run_id: str
+    event_type: str
+    idempotency_key: str
+    event_data: Any = None
+    step_id: str | None = None
+    logical_attempt_id: str | int | None = None
+    engine_attempt_id: str | int | None = None
+    event_id: str | None = None
+    emitted_at: datetime | None = None
+    adapter_version: str | None = None
+    engine_run_ref: Any = None
+    caused_by_signal_id: str | None = None
+    parent_event_id: str | None = None
+    run_seq: int = 0
+    persisted_at: datetime | None = None
+
+
+class AppendResult(msgspec.Struct, frozen=True):
+    """What became of an append.
+
+    `idempotent`: the key was known, and `run_seq` is the number of the first event with it.
+    `payload_mismatch`: that one is of another type or has other data, and stays as it is.
+    """
+
+    run_seq: int
+    idempotent: bool
+    persisted: bool
+    payload_mismatch: bool = False
+
+
+class FeedEvent(msgspec.Struct, frozen=True):
+    """An event that the feed tells of; `cursor` is where to go on after it.
+
+    `replay` is True for what came before the marker.
+    """
+
+    event: Event
+    replay: bool
+    cursor: str | None
+
+
+RunKey = tuple[str, str]
+"""Where a run is: namespace and run id."""
+
+
+class NewEvent(NamedTuple):
+    """An event on its way into the store; `more` is JSON of the fields that are seldom there."""
+
+    key: str
+    event_id: bytes
+    event_type: str
+    emitted_at: int | None  # microseconds; None: when it is stored
+    data: str  # JSON
+    more: str | None
+
+
+class Append(NamedTuple):
+    """The events of one call, all of one run."""
+
+    run: RunKey
+    events: tuple[NewEvent, ...]
+    expected_seq: int | None
+
+
+class Appended(NamedTuple):
+    """The number of an event in its run; of a known one also what was stored."""
+
+    run_seq: int
+    known: tuple[str, str] | None = None  # type and data
+
+
+class Refused(NamedTuple):
+    """Why nothing of the call was appended."""
+
+    last_seq: int
+    event_id: bytes | None = None  # the known one; None: `last_seq` is not what was expected
+
+
+class StoredEvent(NamedTuple):
+    """An event as it was read."""
+
+    run_id: str
+    run_seq: int
+    key: str
+    event_id: bytes
+    event_type: str
+    emitted_at: int
+    persisted_at: int
+    data: str
+    more: str | None
+
+
+class RunHead(NamedTuple):
+    """How far a run is; `generation` differs between runs that had the same id in turn."""
+
+    generation: int
+    last_seq: int
+
+
+class EventsBackend(Protocol):
+    """What a backend must do for events. Time is the store's clock throughout."""
+
+    async def append(
+        self, appends: Sequence[Append], size: int
+    ) -> Sequence[Sequence[Appended] | Refused]:
+        """For each call one answer per event, or why nothing of it was done.
+
+        Each call is atomic by itself; those of the same run take effect in their order.
+        """
+
+    async def fetch(self, run: RunKey, *, after: int, limit: int) -> list[StoredEvent]:
+        """The run's next events above the number, in order."""
+
+    async def head(self, run: RunKey) -> RunHead | None:
+        """How far the run is; None when there is none."""
+
+    async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
+        """The next run ids above `after`, in byte order."""
+
+    async def delete(self, run: RunKey, limit: int) -> bool:
+        """Remove up to so many events of the run, the last first; True when it is gone.
+
+        Once begun it is out of sight as a whole.
+        """
+
+
+class EventLog(Protocol):
+    """What a backend must do for the feed."""
+
+    async def position(self) -> Position:
+        """Where the log ends: whatever commits from now on lies above."""
+
+    async def end(self) -> Position:
+        """Whatever has been committed so far does not lie above this."""
+
+    async def changes(
+        self, namespace: str, *, after: Position, limit: int
+    ) -> Page[tuple[Position, StoredEvent]]:
+        """Look at the next `limit` events of the log above the position."""
+
+
+def idempotency_key(
+    run_id: str,
+    step_id: str | None,
+    logical_attempt_id: str | int | None,
+    event_type: str,
+    plan_version: str,
+    *,
+    discriminator: str | None = None,
+) -> str:
+    """The key of an event: a SHA-256 in hex of what it is about.
+
+    None for step and attempt stands for an event about the whole run. The discriminator, such
+    as a signal's id, tells apart what may happen to a run several times.
+    """
+    parts = [
+        run_id,
+        RUN_STEP if step_id is None else step_id,
+        RUN_ATTEMPT if logical_attempt_id is None else attempt_text(logical_attempt_id, "attempt"),
+        event_type,
+        plan_version,
+    ]
+    if discriminator is not None:
+        parts.append(discriminator)
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidArgument(f"idempotency key: wanted text, found {type(part).__name__}")
+    try:
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()
+    except UnicodeEncodeError:
+        raise InvalidArgument("idempotency key: a lone surrogate is not UTF-8") from None
+
+
+def attempt_text(attempt: str | int, what: str) -> str:
+    """An attempt as it is kept; callers may count or name them."""
+    if isinstance(attempt, int) and not isinstance(attempt, bool):
+        return str(attempt)
+    return check_name(attempt, what=what)  # type: ignore[arg-type]
+
+
+class _More(msgspec.Struct, omit_defaults=True):
+    """The fields that are seldom there."""
+
+    step_id: str | None = None
+    logical_attempt_id: str | None = None
+    engine_attempt_id: str | None = None
+    adapter_version: str | None = None
+    engine_run_ref: msgspec.Raw | None = None
+    caused_by_signal_id: str | None = None
+    parent_event_id: str | None = None
+
+
+_NOTHING_MORE = _More()
+_encode_more = msgspec.json.Encoder().encode
+_decode_more = msgspec.json.Decoder(_More).decode
+
+
+def new_event(event: Event) -> NewEvent:
+    """The event as it goes into the store, when it is a legal one."""
+    if not isinstance(event, Event):
+        raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
+    check_name(event.idempotency_key, what="idempotency key")
+    check_type(event.event_type)
+    names = {
+        "step_id": event.step_id,
+        "adapter_version": event.adapter_version,
+        "caused_by_signal_id": event.caused_by_signal_id,
+        "parent_event_id": event.parent_event_id,
+    }
+    for what, name in names.items():
+        if name is not None:
+            check_name(name, what=what)
+    attempts = {
+        what: None if attempt is None else attempt_text(attempt, what)
+        for what, attempt in (
+            ("logical_attempt_id", event.logical_attempt_id),
+            ("engine_attempt_id", event.engine_attempt_id),
+        )
+    }
+    ref = None if event.engine_run_ref is None else msgspec.Raw(codec.encode(event.engine_run_ref))
+    more = _More(**names, **attempts, engine_run_ref=ref)
+    return NewEvent(
+        event.idempotency_key,
+        _event_id(event.event_id),
+        event.event_type,
+        None if event.emitted_at is None else to_us(event.emitted_at),
+        codec.encode(event.event_data).decode(),
+        None if more == _NOTHING_MORE else _encode_more(more).decode(),
+    )
+
+
+def read_event(stored: StoredEvent) -> Event:
+    """The event that was stored so."""
+    more = _NOTHING_MORE if stored.more is None else _decode_more(stored.more)
+    ref = more.engine_run_ref
+    return Event(
+        stored.run_id,
+        stored.event_type,
+        stored.key,
+        codec.decode(stored.data),
+        more.step_id,
+        more.logical_attempt_id,
+        more.engine_attempt_id,
+        str(UUID(bytes=stored.event_id)),
+        to_datetime(stored.emitted_at),
+        more.adapter_version,
+        None if ref is None else codec.decode(bytes(ref)),
+        more.caused_by_signal_id,
+        more.parent_event_id,
+        stored.run_seq,
+        to_datetime(stored.persisted_at),
+    )
+
+
+def result(answer: Appended, event: NewEvent) -> AppendResult:
+    """What the caller hears."""
+    run_seq, known = answer
+    if known is None:
+        return AppendResult(run_seq, idempotent=False, persisted=True)
+    event_type, data = known
+    # The same value may be written in several ways; PostgreSQL and people do.
+    same = event_type == event.event_type and (
+        data == event.data or codec.decode(data) == codec.decode(event.data)
+    )
+    return AppendResult(run_seq, idempotent=True, persisted=False, payload_mismatch=not same)
+
+
+def refusal(append: Append, why: Refused) -> Conflict:
+    """The error for a call that was refused."""
+    _, run_id = append.run
+    if why.event_id is not None:
+        event_id = str(UUID(bytes=why.event_id))
+        return Conflict(
+            f"run {run_id!r}: event {event_id} is there under another idempotency key",
+            run_id=run_id,
+            event_id=event_id,
+        )
+    return Conflict(
+        f"run {run_id!r}: expected to be at {append.expected_seq}, is at {why.last_seq}",
+        run_id=run_id,
+        expected_seq=append.expected_seq,
+        last_seq=why.last_seq,
+    )
+
+
+def check_type(event_type: str) -> str:
+    """The type itself, when it is a legal one: any name, readers ignore what they do not know."""
+    return check_name(event_type, what="event type")
+
+
+def check_seq(seq: int, what: str) -> int:
+    """A number of an event, or 0 for before the first."""
+    if type(seq) is not int or not 0 <= seq <= codec.INT64_MAX:
+        raise InvalidArgument(f"{what}: wanted a whole number from 0 on, found {seq!r:.40}")
+    return seq
+
+
+def _event_id(event_id: str | None) -> bytes:
+    try:
+        return operation_id(event_id)
+    except InvalidArgument as exc:
+        raise InvalidArgument(str(exc).replace("op_id", "event_id", 1)) from None
