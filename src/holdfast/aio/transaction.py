@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.events import AsyncEvents
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.transport import AsyncTransport
 from holdfast.config import StoreConfig
@@ -32,6 +33,7 @@ class AsyncTransaction:
         self.cells = AsyncCells(opened, namespace, config)
         self.records = AsyncRecords(opened, namespace, config)
         self.transport = AsyncTransport(opened, namespace, config)
+        self.events = AsyncEvents(opened, namespace, config)
 
     def namespace(self, name: str) -> AsyncTransaction:
         """The same transaction on another namespace."""

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from holdfast.errors import InvalidState, Unsupported
 from holdfast.facets.branches import BranchesBackend
 from holdfast.facets.cells import CellLog, CellsBackend
+from holdfast.facets.events import EventLog, EventsBackend
 from holdfast.facets.records import RecordIndexes, RecordLog, RecordsBackend
 from holdfast.facets.search import SearchBackend
 from holdfast.facets.sessions import Order
@@ -41,6 +42,7 @@ class Capability(StrEnum):
     RECORDS_INDEX = "records: scans by an index"
     RECORDS_WATCH = "records: watch, from a cursor too"
     TRANSPORT = "transport: publish, consumer groups, dead letters"
+    EVENTS = "events: append, fetch, snapshots, feed"
     SESSIONS = "cells: sessions, which read one snapshot"
 
 
@@ -139,7 +141,18 @@ class TransportFacets(Engine, Protocol):
         """One who hears of messages in the namespace; not in a transaction."""
 
 
-class Facets(CellFacets, RecordFacets, TransportFacets, Protocol):
+class EventFacets(Engine, Protocol):
+    """What events need."""
+
+    @property
+    def events(self) -> EventsBackend:
+        """The engine's events."""
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
+        """The log of the namespace's events, and one who hears of news; not in a transaction."""
+
+
+class Facets(CellFacets, RecordFacets, TransportFacets, EventFacets, Protocol):
     """What facades work on: a store, or one transaction of it."""
 
 

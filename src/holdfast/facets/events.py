@@ -138,11 +138,11 @@ class StoredEvent(NamedTuple):
     more: str | None
 
 
-class RunHead(NamedTuple):
-    """How far a run is; `generation` differs between runs that had the same id in turn."""
+class StoredSnapshot(NamedTuple):
+    """A snapshot as it is kept: true up to that event of the run."""
 
-    generation: int
     last_seq: int
+    payload: str
 
 
 class EventsBackend(Protocol):
@@ -159,9 +159,6 @@ class EventsBackend(Protocol):
     async def fetch(self, run: RunKey, *, after: int, limit: int) -> list[StoredEvent]:
         """The run's next events above the number, in order."""
 
-    async def head(self, run: RunKey) -> RunHead | None:
-        """How far the run is; None when there is none."""
-
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """The next run ids above `after`, in byte order."""
 
@@ -171,9 +168,18 @@ class EventsBackend(Protocol):
         Once begun it is out of sight as a whole.
         """
 
+    async def snapshot(self, run: RunKey) -> StoredSnapshot | None:
+        """The kept snapshot, None when there is none."""
+
+    async def put_snapshot(self, run: RunKey, snapshot: StoredSnapshot) -> bool:
+        """Keep it, unless a later one is there; False when the run is gone."""
+
 
 class EventLog(Protocol):
     """What a backend must do for the feed."""
+
+    async def start(self) -> Position:
+        """Where the log begins: everything lies above."""
 
     async def position(self) -> Position:
         """Where the log ends: whatever commits from now on lies above."""

@@ -20,6 +20,7 @@ from holdfast.facets.backend import Backend, OpenTransaction, Params
 from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
+from holdfast.sync.events import Events
 from holdfast.sync.records import Records
 from holdfast.sync.transport import Transport
 
@@ -34,6 +35,7 @@ class Transaction:
         self.cells = Cells(opened, namespace, config)
         self.records = Records(opened, namespace, config)
         self.transport = Transport(opened, namespace, config)
+        self.events = Events(opened, namespace, config)
 
     def namespace(self, name: str) -> Transaction:
         """The same transaction on another namespace."""

@@ -18,6 +18,7 @@ from holdfast.backends.sqlite.branches import SqliteBranches
 from holdfast.backends.sqlite.cells import SqliteCells
 from holdfast.backends.sqlite.clock import READ_OFFSET, MoveClock
 from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.events import SqliteEvents
 from holdfast.backends.sqlite.files import prepare, refusal
 from holdfast.backends.sqlite.migrate import migrate
 from holdfast.backends.sqlite.records import SqliteRecords
@@ -27,7 +28,7 @@ from holdfast.backends.sqlite.transaction import SqliteTransaction
 from holdfast.backends.sqlite.transport import SqliteTransport
 from holdfast.clock import machine_us
 from holdfast.config import StoreConfig
-from holdfast.facets import cells, records, transport
+from holdfast.facets import cells, events, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -37,6 +38,7 @@ from holdfast.facets.backend import (
     no_watch,
 )
 from holdfast.facets.cells import CellLog, Retention
+from holdfast.facets.events import EventLog
 from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
@@ -93,6 +95,7 @@ class SqliteBackend:
         self._sessions = SqliteSessions(db, retention)
         self.records = self.record_indexes = SqliteRecords(db)
         self.transport = SqliteTransport(db)
+        self.events = SqliteEvents(db)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -117,6 +120,10 @@ class SqliteBackend:
     def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
         return self._db.listen((transport.LOG, namespace))
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
+        """See Facets."""
+        return self.events, self._db.listen((events.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -171,6 +178,7 @@ class SqliteOpenTransaction:
         self.search = SqliteSearch(scope, self.cells.lineages, inside=True)
         self.records = self.record_indexes = SqliteRecords(scope)
         self.transport = SqliteTransport(scope)
+        self.events = SqliteEvents(scope)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
@@ -186,6 +194,11 @@ class SqliteOpenTransaction:
         raise no_watch("transaction")
 
     def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

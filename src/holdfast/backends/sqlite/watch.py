@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.errors import StoreError
-from holdfast.facets import cells, records, transport
+from holdfast.facets import cells, events, records, transport
 from holdfast.runtime import Topic
 from holdfast.runtime.hub import Hub
 
@@ -30,6 +30,7 @@ _LOGS = {
     cells.LOG: load(__package__, "cells.sql", SQLITE)["written_since"],
     records.LOG: load(__package__, "records.sql", SQLITE)["written_since"],
     transport.LOG: load(__package__, "transport.sql", SQLITE)["written_since"],
+    events.LOG: load(__package__, "events.sql", SQLITE)["written_since"],
 }
 """For each log the namespaces that were written to since a commit."""
 

@@ -1,0 +1,116 @@
+"""Events on an SQL engine: a row for each run, and one for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from holdfast.backends.batching import Batch
+from holdfast.backends.sql.db import Db
+from holdfast.backends.sql.feed import Feed
+from holdfast.facets.events import (
+    LOG,
+    Append,
+    Appended,
+    Refused,
+    RunKey,
+    StoredEvent,
+    StoredSnapshot,
+)
+from holdfast.facets.feed import Page, Position
+from holdfast.facets.names import next_name
+
+Outcome = Sequence[Appended] | Refused
+
+
+class Put(NamedTuple):
+    """A snapshot to keep."""
+
+    run: RunKey
+    last_seq: int
+    payload: str
+
+
+class EventBatches(NamedTuple):
+    """The writing operations, as each engine does them."""
+
+    append: Batch[Append, Outcome]
+    delete: Batch[tuple[RunKey, int], bool]
+    put: Batch[Put, bool]
+
+
+class EventQueries(NamedTuple):
+    """Queries that engines word differently."""
+
+    fetch: str
+    runs: str
+    snapshot: str
+    position: str
+    end: str
+    changes: str
+
+    @classmethod
+    def of(cls, own: Mapping[str, str]) -> EventQueries:
+        """An engine's own queries by their names."""
+        return cls(
+            fetch=own["fetch_events"],
+            runs=own["list_runs"],
+            snapshot=own["get_snapshot"],
+            position=own["find_position"],
+            end=own.get("find_end", own["find_position"]),
+            changes=own["read_changes"],
+        )
+
+
+class SqlEvents:
+    """See EventsBackend and EventLog."""
+
+    def __init__(self, db: Db, batches: EventBatches, own: EventQueries) -> None:
+        self._db = db
+        self._batches = batches
+        self._own = own
+        self._feed = Feed(db, position=own.position, end=own.end, changes=own.changes)
+        self.position = self._feed.position
+        self.end = self._feed.end
+
+    async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
+        """See EventsBackend."""
+        topic = (LOG, appends[0].run[0])
+        return await self._db.write(self._batches.append, appends, size, topic)
+
+    async def fetch(self, run: RunKey, *, after: int, limit: int) -> list[StoredEvent]:
+        """See EventsBackend."""
+        params = {"namespace": run[0], "run_id": run[1], "after": after, "limit": limit}
+        return [StoredEvent(*row) for row in await self._db.fetch(self._own.fetch, params)]
+
+    async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
+        """See EventsBackend."""
+        params = {"namespace": namespace, "first": next_name(after), "limit": limit}
+        return [run_id for (run_id,) in await self._db.fetch(self._own.runs, params)]
+
+    async def delete(self, run: RunKey, limit: int) -> bool:
+        """See EventsBackend."""
+        (done,) = await self._db.write(self._batches.delete, [(run, limit)])
+        return done
+
+    async def snapshot(self, run: RunKey) -> StoredSnapshot | None:
+        """See EventsBackend."""
+        params = {"namespace": run[0], "run_id": run[1]}
+        rows = await self._db.fetch(self._own.snapshot, params)
+        return StoredSnapshot(*rows[0]) if rows else None
+
+    async def put_snapshot(self, run: RunKey, snapshot: StoredSnapshot) -> bool:
+        """See EventsBackend."""
+        (kept,) = await self._db.write(self._batches.put, [Put(run, *snapshot)])
+        return kept
+
+    async def start(self) -> Position:
+        """See EventLog."""
+        return Position(1, 0, 0)
+
+    async def changes(
+        self, namespace: str, *, after: Position, limit: int
+    ) -> Page[tuple[Position, StoredEvent]]:
+        """See EventLog."""
+        page = await self._feed.read(after, limit, {"namespace": namespace})
+        return page.of([(place, StoredEvent(*row)) for place, row in page.changes])

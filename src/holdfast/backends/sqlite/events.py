@@ -1,0 +1,134 @@
+"""Events on SQLite: the rule of facets/events.py, decided in Python under the one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.backends.sql.events import EventBatches, EventQueries, Put, SqlEvents
+from holdfast.backends.sql.queries import SQLITE, load
+from holdfast.backends.sqlite.connection import SqliteConnection
+from holdfast.backends.sqlite.transaction import SqliteScope
+from holdfast.clock import machine_us
+from holdfast.facets.events import Append, Appended, NewEvent, Refused, RunKey
+
+_OWN = load(__package__, "events.sql", SQLITE)
+_FIND_RUN, _FIND_KEY, _FIND_ID, _ADD_EVENT, _SET_LAST = (
+    _OWN[name]
+    for name in ("find_run", "find_by_key", "find_by_event_id", "add_event", "set_last_seq")
+)
+
+
+class SqliteEvents(SqlEvents):
+    """See EventsBackend and EventLog."""
+
+    def __init__(self, db: SqliteScope) -> None:
+        batches = EventBatches(append=AppendEvents(), delete=DeleteRuns(), put=PutSnapshots())
+        super().__init__(db, batches, EventQueries.of(_OWN))
+
+
+class AppendEvents:
+    """Calls, one after the other: the same run may come many times."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Append], *, repeat: bool
+    ) -> list[list[Appended] | Refused]:
+        """See Batch."""
+        del repeat  # keys tell
+        offset, commit_id = on.execute(_OWN["begin_events"]).get
+        now = machine_us() + offset
+        outcomes: list[list[Appended] | Refused] = []
+        for append in items:
+            run, last_seq = on.execute(_FIND_RUN, append.run).get or (None, 0)
+            outcome, new = decide(on, append, run, last_seq)
+            outcomes.append(outcome)
+            if not new:
+                continue
+            if run is None:
+                on.execute(_OWN["add_run"], (*append.run, len(new)))
+                run = on.raw.last_insert_rowid()
+            else:
+                on.execute(_SET_LAST, (last_seq + len(new), run))
+            for run_seq, event in enumerate(new, last_seq + 1):
+                commit_id += 1
+                key, event_id, kind, emitted_at, data, more = event
+                at = now if emitted_at is None else emitted_at
+                on.execute(
+                    _ADD_EVENT,
+                    (commit_id, run, run_seq, key, event_id, kind, at, now, data, more),
+                )
+        return outcomes
+
+
+def decide(
+    on: SqliteConnection, append: Append, run: int | None, last_seq: int
+) -> tuple[list[Appended] | Refused, list[NewEvent]]:
+    """The answer to a call, and which of its events are new."""
+    answers: list[Appended] = []
+    new: list[NewEvent] = []
+    own: dict[str, Appended] = {}  # of this call, by key
+    ids: set[bytes] = set()
+    for event in append.events:
+        known = own.get(event.key) or _known(on, run, event.key)
+        if known is not None:
+            answers.append(known)
+            continue
+        if event.event_id in ids or (
+            run is not None and on.execute(_FIND_ID, (run, event.event_id)).get is not None
+        ):
+            return Refused(last_seq, event.event_id), []
+        new.append(event)
+        ids.add(event.event_id)
+        run_seq = last_seq + len(new)
+        answers.append(Appended(run_seq))
+        own[event.key] = Appended(run_seq, (event.event_type, event.data))
+    if new and append.expected_seq not in (None, last_seq):
+        return Refused(last_seq), []
+    return answers, new
+
+
+def _known(on: SqliteConnection, run: int | None, key: str) -> Appended | None:
+    row = None if run is None else on.execute(_FIND_KEY, (run, key)).get
+    return None if row is None else Appended(row[0], (row[1], row[2]))
+
+
+class DeleteRuns:
+    """Hides a run at once and drops its events page by page; True when nothing is left."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[tuple[RunKey, int]], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat  # what is gone is gone
+        return [self._delete(on, *item) for item in items]
+
+    def _delete(self, on: SqliteConnection, run: RunKey, limit: int) -> bool:
+        found: Any = on.execute(_FIND_RUN, run).get
+        if found is not None:
+            on.execute(_OWN["hide_run"], (found[0],))
+        on.execute(_OWN["set_commit_floor"])
+        for (gone,) in on.execute(_OWN["list_gone"], (limit,)).fetchall():
+            on.execute(_OWN["drop_events"], (gone, limit))
+            if on.raw.changes() == limit:
+                return False
+            on.execute(_OWN["drop_snapshot"], (gone,))
+            on.execute(_OWN["drop_run"], (gone,))
+        return True
+
+
+class PutSnapshots:
+    """Keeps snapshots, each unless a later one is there."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Put], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        del repeat  # the same again is no harm
+        outcomes = []
+        for put in items:
+            run: Any = on.execute(_FIND_RUN, put.run).get
+            fits = run is not None and put.last_seq <= run[1]
+            if fits:
+                on.execute(_OWN["put_snapshot"], (run[0], put.last_seq, put.payload))
+            outcomes.append(fits)
+        return outcomes
