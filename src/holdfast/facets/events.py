@@ -239,7 +239,7 @@ class _More(msgspec.Struct, omit_defaults=True):
     logical_attempt_id: str | None = None
     engine_attempt_id: str | None = None
     adapter_version: str | None = None
-    engine_run_ref: msgspec.Raw | None = None
+    engine_run_ref: str | None = None  # JSON
     caused_by_signal_id: str | None = None
     parent_event_id: str | None = None
 
@@ -271,7 +271,7 @@ def new_event(event: Event) -> NewEvent:
             ("engine_attempt_id", event.engine_attempt_id),
         )
     }
-    ref = None if event.engine_run_ref is None else msgspec.Raw(codec.encode(event.engine_run_ref))
+    ref = None if event.engine_run_ref is None else codec.encode(event.engine_run_ref).decode()
     more = _More(**names, **attempts, engine_run_ref=ref)
     return NewEvent(
         event.idempotency_key,
@@ -298,7 +298,7 @@ def read_event(stored: StoredEvent) -> Event:
         str(UUID(bytes=stored.event_id)),
         to_datetime(stored.emitted_at),
         more.adapter_version,
-        None if ref is None else codec.decode(bytes(ref)),
+        None if ref is None else codec.decode(ref),
         more.caused_by_signal_id,
         more.parent_event_id,
         stored.run_seq,
