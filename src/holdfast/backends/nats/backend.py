@@ -29,6 +29,7 @@ from holdfast.facets.backend import (
     missing,
 )
 from holdfast.facets.cells import CellLog
+from holdfast.facets.events import EventLog
 from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
@@ -81,6 +82,7 @@ class NatsBackend:
         self.capabilities = CAPABILITIES
         self.branches = missing()
         self.search = missing()
+        self.events = missing()
         self.record_indexes = missing()
         self.transport = NatsTransport(db, self._stream, self._messages, self._clock, self._wakes)
         db.on_close = self._wake_all  # so that who waits finds the store closed
@@ -108,6 +110,10 @@ class NatsBackend:
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See Facets. Never called: the capability is missing, as for sessions and what follows."""
+        raise NotImplementedError(namespace)
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
+        """See EventFacets."""
         raise NotImplementedError(namespace)
 
     def follow_transport(self, namespace: str) -> Listener:

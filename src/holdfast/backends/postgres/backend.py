@@ -16,6 +16,7 @@ from holdfast.backends.postgres.connection import (
 )
 from holdfast.backends.postgres.connector import Connector
 from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.postgres.events import PostgresEvents
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
 from holdfast.backends.postgres.pool import Pool
@@ -29,7 +30,7 @@ from holdfast.backends.sql.namespaces import list_namespaces
 from holdfast.backends.sql.queries import Dialect, postgres
 from holdfast.backends.sql.sessions import SqlSession
 from holdfast.config import StoreConfig, seconds
-from holdfast.facets import cells, records, transport
+from holdfast.facets import cells, events, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -39,6 +40,7 @@ from holdfast.facets.backend import (
     no_watch,
 )
 from holdfast.facets.cells import CellLog, Retention
+from holdfast.facets.events import EventLog
 from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order, no_session_here
 from holdfast.facets.watch import Listener
@@ -82,6 +84,7 @@ class PostgresBackend:
         self._sessions = PostgresSessions(db, dialect, retention)
         self.records = self.record_indexes = PostgresRecords(db, dialect)
         self.transport = PostgresTransport(db, dialect)
+        self.events = PostgresEvents(db, dialect)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Facets."""
@@ -106,6 +109,10 @@ class PostgresBackend:
     def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
         return self._db.listen((transport.LOG, namespace))
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
+        """See Facets."""
+        return self.events, self._db.listen((events.LOG, namespace))
 
     async def begin(self, limit: float) -> OpenTransaction:
         """See Backend."""
@@ -175,6 +182,7 @@ class PostgresOpenTransaction:
         self.search = PostgresSearch(scope, dialect, self.cells.lineages, inside=True)
         self.records = self.record_indexes = PostgresRecords(scope, dialect, inside=True)
         self.transport = PostgresTransport(scope, dialect)
+        self.events = PostgresEvents(scope, dialect)
         self.execute = scope.execute
         self.commit = scope.commit
         self.rollback = scope.rollback
@@ -190,6 +198,11 @@ class PostgresOpenTransaction:
         raise no_watch("transaction")
 
     def follow_transport(self, namespace: str) -> Listener:
+        """See Facets."""
+        del namespace
+        raise no_watch("transaction")
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
         """See Facets."""
         del namespace
         raise no_watch("transaction")

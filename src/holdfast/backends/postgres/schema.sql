@@ -2,6 +2,23 @@
 
 CREATE SCHEMA holdfast;
 
+CREATE TYPE holdfast.appended AS (
+	run_seq bigint,
+	known_type text,
+	known_data text,
+	last_seq bigint,
+	twice uuid
+);
+
+CREATE TYPE holdfast.new_event AS (
+	key text,
+	event_id uuid,
+	event_type text,
+	emitted_at bigint,
+	data text,
+	more text
+);
+
 CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_names text[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
     LANGUAGE plpgsql
     AS $$
@@ -35,6 +52,144 @@ BEGIN
         item := v_answer.item;
         took_effect := FOUND;
         RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE TABLE holdfast.runs (
+    id bigint NOT NULL,
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    run_id text NOT NULL COLLATE pg_catalog."C",
+    last_seq bigint NOT NULL,
+    feed_xid xid8 NOT NULL,
+    gone boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE FUNCTION holdfast.append_call(p_run holdfast.runs, p_events holdfast.new_event[], p_expected bigint, p_now bigint) RETURNS SETOF holdfast.appended
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_seq bigint := p_run.last_seq;
+    v_xid xid8 := greatest(pg_current_xact_id(), p_run.feed_xid);
+    v_event "holdfast".new_event;
+    v_known record;
+    v_twice boolean;
+BEGIN
+    FOREACH v_event IN ARRAY p_events LOOP
+        SELECT e.run_seq, e.event_type, e.data INTO v_known
+        FROM "holdfast".events AS e
+        WHERE e.run = p_run.id AND e.key = v_event.key;
+        IF FOUND THEN
+            RETURN NEXT ROW(
+                v_known.run_seq, v_known.event_type, v_known.data, NULL, NULL
+            )::"holdfast".appended;
+            CONTINUE;
+        END IF;
+        v_twice := EXISTS (
+            SELECT 1 FROM "holdfast".events AS e
+            WHERE e.run = p_run.id AND e.event_id = v_event.event_id
+        );
+        IF v_twice OR p_expected <> p_run.last_seq THEN
+            IF v_seq > p_run.last_seq THEN
+                RAISE EXCEPTION USING ERRCODE = 'HF001', DETAIL = v_event.event_id::text;
+            END IF;
+            RETURN NEXT ROW(
+                NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
+            )::"holdfast".appended;
+            RETURN;
+        END IF;
+        v_seq := v_seq + 1;
+        INSERT INTO "holdfast".events (
+            namespace, feed_xid, commit_id, run, run_seq, key, event_id, event_type,
+            emitted_at, persisted_at, data, more
+        )
+        VALUES (
+            p_run.namespace, v_xid, nextval('"holdfast".commit_ids'), p_run.id, v_seq, v_event.key,
+            v_event.event_id, v_event.event_type, coalesce(v_event.emitted_at, p_now), p_now,
+            v_event.data, v_event.more
+        );
+        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL)::"holdfast".appended;
+    END LOOP;
+    IF v_seq > p_run.last_seq THEN
+        UPDATE "holdfast".runs AS r
+        SET last_seq = v_seq, feed_xid = v_xid
+        WHERE r.id = p_run.id;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION holdfast.append_events(p_calls bigint[], p_namespaces text[], p_run_ids text[], p_expected bigint[], p_keys text[], p_event_ids uuid[], p_types text[], p_emitted bigint[], p_data text[], p_more text[]) RETURNS TABLE(call bigint, answer holdfast.appended)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint;
+    v_call record;
+    v_run "holdfast".runs;
+    v_twice text;
+BEGIN
+    INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
+    SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
+    FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM "holdfast".runs AS o
+        WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
+    )
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING;
+    PERFORM 1
+    FROM "holdfast".runs AS o
+    JOIN (
+        SELECT DISTINCT i.namespace, i.run_id
+        FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+    ) AS d USING (namespace, run_id)
+    WHERE NOT o.gone
+    ORDER BY o.namespace, o.run_id
+    FOR NO KEY UPDATE OF o;
+    v_now := "holdfast".now_us();
+
+FOR v_call IN
+        SELECT
+            i.call, min(i.namespace) AS namespace, min(i.run_id) AS run_id,
+            min(i.expected) AS expected,
+            array_agg(
+                ROW(i.key, i.event_id, i.event_type, i.emitted_at, i.data, i.more)::"holdfast".new_event
+                ORDER BY i.item
+            ) AS events
+        FROM unnest(
+            p_calls, p_namespaces, p_run_ids, p_expected, p_keys, p_event_ids, p_types, p_emitted,
+            p_data, p_more
+        ) WITH ORDINALITY AS i (
+            call, namespace, run_id, expected, key, event_id, event_type, emitted_at, data, more,
+            item
+        )
+        GROUP BY i.call
+        ORDER BY i.call
+    LOOP
+        call := v_call.call;
+        SELECT * INTO v_run
+        FROM "holdfast".runs AS o
+        WHERE o.namespace = v_call.namespace AND o.run_id = v_call.run_id AND NOT o.gone;
+        IF NOT FOUND THEN  -- deleted between two statements
+            RAISE EXCEPTION 'run deleted meanwhile' USING ERRCODE = 'serialization_failure';
+        END IF;
+        IF cardinality(v_call.events) = 1 THEN
+            FOR answer IN
+                SELECT * FROM "holdfast".append_call(v_run, v_call.events, v_call.expected, v_now)
+            LOOP
+                RETURN NEXT;
+            END LOOP;
+            CONTINUE;
+        END IF;
+        BEGIN
+            RETURN QUERY
+            SELECT v_call.call, a::"holdfast".appended
+            FROM "holdfast".append_call(v_run, v_call.events, v_call.expected, v_now) AS a;
+        EXCEPTION WHEN SQLSTATE 'HF001' THEN
+            GET STACKED DIAGNOSTICS v_twice = PG_EXCEPTION_DETAIL;
+            answer := ROW(NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::"holdfast".appended;
+            RETURN NEXT;
+        END;
     END LOOP;
 END
 $$;
@@ -286,6 +441,36 @@ BEGIN
     WHERE id = v_branch;
     DELETE FROM "holdfast".merges
     WHERE namespace = p_namespace AND (low_id = v_branch OR high_id = v_branch);
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.delete_run(p_namespace text, p_run_id text, p_limit bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_run bigint;
+    v_count bigint;
+BEGIN
+    UPDATE "holdfast".runs AS r
+    SET gone = true
+    WHERE r.namespace = p_namespace AND r.run_id = p_run_id AND NOT r.gone;
+    FOR v_run IN
+        SELECT r.id FROM "holdfast".runs AS r WHERE r.gone ORDER BY r.id LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        DELETE FROM "holdfast".events AS e
+        WHERE e.run = v_run
+          AND e.run_seq > (
+              SELECT coalesce(max(o.run_seq), 0) - p_limit FROM "holdfast".events AS o WHERE o.run = v_run
+          );
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count = p_limit THEN
+            RETURN false;
+        END IF;
+        DELETE FROM "holdfast".snapshots AS s WHERE s.run = v_run;
+        DELETE FROM "holdfast".runs AS r WHERE r.id = v_run;
+    END LOOP;
     RETURN true;
 END
 $$;
@@ -648,6 +833,20 @@ UNION ALL
 CREATE FUNCTION holdfast.is_seen(p_namespace text, p_branch_id bigint, p_name text, p_commit_id bigint) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN ((EXISTS (SELECT 1 FROM holdfast.cuts c WHERE ((c.namespace = is_seen.p_namespace) AND (c.branch_id = is_seen.p_branch_id) AND (c.commit_id >= is_seen.p_commit_id) AND (c.commit_id < (SELECT min(n.commit_id) AS min FROM holdfast.cell_versions n WHERE ((n.namespace = is_seen.p_namespace) AND (n.branch_id = is_seen.p_branch_id) AND (n.name = is_seen.p_name) AND (n.commit_id > is_seen.p_commit_id))))))) OR ((p_branch_id > 0) AND (p_commit_id = (SELECT min(f.commit_id) AS min FROM holdfast.cell_versions f WHERE ((f.namespace = is_seen.p_namespace) AND (f.branch_id = is_seen.p_branch_id) AND (f.name = is_seen.p_name))))));
+
+CREATE FUNCTION holdfast.keep_events() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        IF EXISTS (SELECT 1 FROM "holdfast".runs AS r WHERE r.id = OLD.run AND r.gone) THEN
+            RETURN OLD;
+        END IF;
+        RAISE EXCEPTION 'events are never deleted one by one: delete the run';
+    END IF;
+    RAISE EXCEPTION 'events are never changed: append another one';
+END
+$$;
 
 CREATE FUNCTION holdfast.lock_branch(p_namespace text, p_branch text) RETURNS bigint
     LANGUAGE plpgsql
@@ -1390,6 +1589,21 @@ CREATE TABLE holdfast.epochs (
     cluster text
 );
 
+CREATE TABLE holdfast.events (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    feed_xid xid8 NOT NULL,
+    commit_id bigint NOT NULL,
+    run bigint NOT NULL,
+    run_seq bigint NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    event_id uuid NOT NULL,
+    event_type text NOT NULL,
+    emitted_at bigint NOT NULL,
+    persisted_at bigint NOT NULL,
+    data text NOT NULL,
+    more text
+);
+
 ALTER TABLE holdfast.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.groups_id_seq
     START WITH 1
@@ -1455,6 +1669,21 @@ CREATE TABLE holdfast.records (
 )
 WITH (fillfactor='70');
 
+ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.runs_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE holdfast.snapshots (
+    run bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    payload text NOT NULL
+);
+
 ALTER TABLE ONLY holdfast.branches
     ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
 
@@ -1469,6 +1698,9 @@ ALTER TABLE ONLY holdfast.deliveries
 
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
+
+ALTER TABLE ONLY holdfast.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
 
 ALTER TABLE ONLY holdfast.groups
     ADD CONSTRAINT groups_namespace_name_key UNIQUE (namespace, name);
@@ -1503,6 +1735,12 @@ ALTER TABLE ONLY holdfast.record_indexes
 ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (namespace, key);
 
+ALTER TABLE ONLY holdfast.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY holdfast.snapshots
+    ADD CONSTRAINT snapshots_pkey PRIMARY KEY (run);
+
 ALTER TABLE ONLY holdfast.store_state
     ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);
 
@@ -1518,6 +1756,12 @@ CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (o
 
 CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
 
+CREATE UNIQUE INDEX events_by_id ON holdfast.events USING btree (run, event_id);
+
+CREATE UNIQUE INDEX events_by_key ON holdfast.events USING btree (run, key);
+
+CREATE UNIQUE INDEX events_by_seq ON holdfast.events USING btree (run, run_seq);
+
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
 
 CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
@@ -1525,3 +1769,11 @@ CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message
 CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
 
 CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE UNIQUE INDEX runs_by_name ON holdfast.runs USING btree (namespace, run_id) WHERE (NOT gone);
+
+CREATE INDEX runs_gone ON holdfast.runs USING btree (id) WHERE gone;
+
+CREATE TRIGGER events_are_not_truncated BEFORE TRUNCATE ON holdfast.events FOR EACH STATEMENT EXECUTE FUNCTION holdfast.keep_events();
+
+CREATE TRIGGER events_stay BEFORE DELETE OR UPDATE ON holdfast.events FOR EACH ROW EXECUTE FUNCTION holdfast.keep_events();

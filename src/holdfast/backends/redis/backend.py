@@ -30,6 +30,7 @@ from holdfast.facets.backend import (
     missing,
 )
 from holdfast.facets.cells import CellLog
+from holdfast.facets.events import EventLog
 from holdfast.facets.records import RecordLog
 from holdfast.facets.sessions import Order
 from holdfast.facets.watch import Listener
@@ -96,6 +97,7 @@ class RedisBackend:
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
+        self.events = missing()
         self.transport = RedisTransport(db, keys)
 
     async def pause(self, seconds: float = 0) -> None:
@@ -117,6 +119,10 @@ class RedisBackend:
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
         """See CellFacets. Never called, like the next four: their capabilities are missing."""
+        raise NotImplementedError(namespace)
+
+    def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
+        """See EventFacets."""
         raise NotImplementedError(namespace)
 
     def session(self, order: Order) -> OpenSession:
