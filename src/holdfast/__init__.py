@@ -35,6 +35,8 @@ from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell, CellChange
 from holdfast.facets.daemons import ArchiverStatus, ArchiveTotals, SweepResult
+from holdfast.facets.events import AppendResult, Event, FeedEvent, idempotency_key
+from holdfast.facets.projection import RunSnapshot, RunStatus, StepSnapshot, StepStatus
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CAUGHT_UP",
     "AlreadyCompleted",
+    "AppendResult",
     "ArchiveTotals",
     "Archiver",
     "ArchiverStatus",
@@ -68,6 +71,8 @@ __all__ = [
     "Corrupt",
     "Database",
     "DeadLetter",
+    "Event",
+    "FeedEvent",
     "GroupStatus",
     "InvalidArgument",
     "InvalidState",
@@ -79,10 +84,14 @@ __all__ = [
     "Record",
     "RecordChange",
     "RecordIndex",
+    "RunSnapshot",
+    "RunStatus",
     "ScanFilter",
     "SearchHit",
     "Serialization",
     "Stamp",
+    "StepSnapshot",
+    "StepStatus",
     "Store",
     "StoreClosed",
     "StoreConfig",
@@ -95,6 +104,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "idempotency_key",
     "migrate",
     "open",
     "open_async",

@@ -19,6 +19,7 @@ from holdfast import AsyncStore, Capability, StoreConfig
 from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
+from holdfast.aio.events import AsyncEvents
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
 from holdfast.aio.sweeper import AsyncSweeper
@@ -30,6 +31,7 @@ from holdfast.runtime.blocking import run
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
+from holdfast.sync.events import Events
 from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
@@ -44,6 +46,7 @@ _TWINS: dict[type, type] = {
     Store: AsyncStore,
     Cells: AsyncCells,
     Records: AsyncRecords,
+    Events: AsyncEvents,
     CellsSession: AsyncCellsSession,
     Branches: AsyncBranches,
     Transaction: AsyncTransaction,
