@@ -113,25 +113,21 @@ class AsyncEvents:
 
         What a projector has kept, and the events since then.
         """
-        require(self._backend, Capability.EVENTS)
-        place = (self._namespace, check_name(run_id, what="run id"))
-        stored = await self._events.snapshot(place)
-        snapshot = RunSnapshot(run_id) if stored is None else _snapshot(stored)
-        snapshot = await self._folded(snapshot)
-        return snapshot if snapshot.last_event_seq else None
+        _, snapshot = await self._present(run_id)
+        return snapshot
 
     async def project_snapshot(self, run_id: str) -> RunSnapshot:
         """The run as all its events make it, from the first one on; PENDING without any."""
         require(self._backend, Capability.EVENTS)
-        return await self._folded(RunSnapshot(check_name(run_id, what="run id")))
+        return await self._folded(RunSnapshot(check_name(run_id, what="run id")), None)
 
     async def keep_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The same as `get_snapshot`, and the next one goes on from there."""
-        snapshot = await self.get_snapshot(run_id)
+        generation, snapshot = await self._present(run_id)
         if snapshot is not None:
             payload = codec.encode(snapshot).decode()
             kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            await self._events.put_snapshot((self._namespace, run_id), kept)
+            await self._events.keep((self._namespace, run_id), generation, kept)
         return snapshot
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[FeedEvent]:
@@ -173,10 +169,26 @@ class AsyncEvents:
         while not await self._events.delete((self._namespace, run_id), _DELETE_PAGE):
             await self._backend.pause()
 
-    async def _folded(self, snapshot: RunSnapshot) -> RunSnapshot:
+    async def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
+        """The run's generation and what it is now."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        while True:
+            state = await self._events.state(place)
+            if state is None:
+                return 0, None
+            kept = state.snapshot
+            snapshot = RunSnapshot(run_id) if kept is None else _snapshot(kept)
+            snapshot = await self._folded(snapshot, state.generation)
+            if snapshot.last_event_seq >= state.last_seq:  # else it was deleted meanwhile
+                return state.generation, snapshot
+
+    async def _folded(self, snapshot: RunSnapshot, generation: int | None) -> RunSnapshot:
         place = (self._namespace, snapshot.run_id)
         while True:
-            page = await self._events.fetch(place, after=snapshot.last_event_seq, limit=_PAGE)
+            page = await self._events.fetch(
+                place, after=snapshot.last_event_seq, limit=_PAGE, generation=generation
+            )
             snapshot = fold(snapshot, map(read_event, page))
             if len(page) < _PAGE:
                 return snapshot

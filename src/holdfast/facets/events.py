@@ -145,6 +145,14 @@ class StoredSnapshot(NamedTuple):
     payload: str
 
 
+class RunState(NamedTuple):
+    """How far a run is; `generation` tells it from others that had its id before."""
+
+    generation: int
+    last_seq: int
+    snapshot: StoredSnapshot | None
+
+
 class EventsBackend(Protocol):
     """What a backend must do for events. Time is the store's clock throughout."""
 
@@ -156,8 +164,10 @@ class EventsBackend(Protocol):
         Each call is atomic by itself; those of the same run take effect in their order.
         """
 
-    async def fetch(self, run: RunKey, *, after: int, limit: int) -> list[StoredEvent]:
-        """The run's next events above the number, in order."""
+    async def fetch(
+        self, run: RunKey, *, after: int, limit: int, generation: int | None = None
+    ) -> list[StoredEvent]:
+        """The run's next events above the number, in order; none if it is of another generation."""
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """The next run ids above `after`, in byte order."""
@@ -168,11 +178,11 @@ class EventsBackend(Protocol):
         Once begun it is out of sight as a whole.
         """
 
-    async def snapshot(self, run: RunKey) -> StoredSnapshot | None:
-        """The kept snapshot, None when there is none."""
+    async def state(self, run: RunKey) -> RunState | None:
+        """How far the run is, None when there is none."""
 
-    async def put_snapshot(self, run: RunKey, snapshot: StoredSnapshot) -> bool:
-        """Keep it, unless a later one is there; False when the run is gone."""
+    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
+        """Keep it, unless a later one is there; False when that run is gone."""
 
 
 class EventLog(Protocol):

@@ -113,25 +113,21 @@ class Events:
 
         What a projector has kept, and the events since then.
         """
-        require(self._backend, Capability.EVENTS)
-        place = (self._namespace, check_name(run_id, what="run id"))
-        stored = run(self._events.snapshot(place))
-        snapshot = RunSnapshot(run_id) if stored is None else _snapshot(stored)
-        snapshot = self._folded(snapshot)
-        return snapshot if snapshot.last_event_seq else None
+        _, snapshot = self._present(run_id)
+        return snapshot
 
     def project_snapshot(self, run_id: str) -> RunSnapshot:
         """The run as all its events make it, from the first one on; PENDING without any."""
         require(self._backend, Capability.EVENTS)
-        return self._folded(RunSnapshot(check_name(run_id, what="run id")))
+        return self._folded(RunSnapshot(check_name(run_id, what="run id")), None)
 
     def keep_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The same as `get_snapshot`, and the next one goes on from there."""
-        snapshot = self.get_snapshot(run_id)
+        generation, snapshot = self._present(run_id)
         if snapshot is not None:
             payload = codec.encode(snapshot).decode()
             kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            run(self._events.put_snapshot((self._namespace, run_id), kept))
+            run(self._events.keep((self._namespace, run_id), generation, kept))
         return snapshot
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> Watch[FeedEvent]:
@@ -173,10 +169,28 @@ class Events:
         while not run(self._events.delete((self._namespace, run_id), _DELETE_PAGE)):
             run(self._backend.pause())
 
-    def _folded(self, snapshot: RunSnapshot) -> RunSnapshot:
+    def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
+        """The run's generation and what it is now."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        while True:
+            state = run(self._events.state(place))
+            if state is None:
+                return 0, None
+            kept = state.snapshot
+            snapshot = RunSnapshot(run_id) if kept is None else _snapshot(kept)
+            snapshot = self._folded(snapshot, state.generation)
+            if snapshot.last_event_seq >= state.last_seq:  # else it was deleted meanwhile
+                return state.generation, snapshot
+
+    def _folded(self, snapshot: RunSnapshot, generation: int | None) -> RunSnapshot:
         place = (self._namespace, snapshot.run_id)
         while True:
-            page = run(self._events.fetch(place, after=snapshot.last_event_seq, limit=_PAGE))
+            page = run(
+                self._events.fetch(
+                    place, after=snapshot.last_event_seq, limit=_PAGE, generation=generation
+                )
+            )
             snapshot = fold(snapshot, map(read_event, page))
             if len(page) < _PAGE:
                 return snapshot

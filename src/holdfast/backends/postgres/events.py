@@ -93,12 +93,12 @@ class PutSnapshots:
         """See Batch."""
         del repeat  # the same again is no harm
         answers = []
-        for (namespace, run_id), last_seq, payload in items:
+        for (namespace, run_id), generation, snapshot in items:
             params = {
                 "namespace": namespace,
                 "run_id": run_id,
-                "last_seq": last_seq,
-                "payload": payload,
+                "generation": generation,
+                **snapshot._asdict(),
             }
             ((kept,),) = await on.fetch(self._query, params)
             answers.append(bool(kept))

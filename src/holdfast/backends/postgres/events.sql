@@ -18,6 +18,7 @@ JOIN hf.events AS e ON e.run = r.id
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
+  AND :generation::bigint IN (0, r.id)
   AND e.run_seq > :after
 ORDER BY e.run_seq
 LIMIT :limit
@@ -32,13 +33,14 @@ WHERE namespace = :namespace
 ORDER BY run_id
 LIMIT :limit
 
--- name: get_snapshot
-SELECT s.last_seq, s.payload
+-- name: get_state
+SELECT r.id, r.last_seq, s.last_seq, s.payload
 FROM hf.runs AS r
-JOIN hf.snapshots AS s ON s.run = r.id
+LEFT JOIN hf.snapshots AS s ON s.run = r.id
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
+  AND r.last_seq > 0
 
 -- name: put_snapshot
 WITH kept AS (
@@ -47,7 +49,7 @@ WITH kept AS (
     WHERE r.namespace = :namespace
       AND r.run_id = :run_id
       AND NOT r.gone
-      AND r.last_seq >= :last_seq
+      AND r.id = :generation::bigint
     FOR SHARE
 ),
 put AS (

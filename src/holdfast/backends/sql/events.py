@@ -14,6 +14,7 @@ from holdfast.facets.events import (
     Appended,
     Refused,
     RunKey,
+    RunState,
     StoredEvent,
     StoredSnapshot,
 )
@@ -27,8 +28,8 @@ class Put(NamedTuple):
     """A snapshot to keep."""
 
     run: RunKey
-    last_seq: int
-    payload: str
+    generation: int
+    snapshot: StoredSnapshot
 
 
 class EventBatches(NamedTuple):
@@ -44,7 +45,7 @@ class EventQueries(NamedTuple):
 
     fetch: str
     runs: str
-    snapshot: str
+    state: str
     position: str
     end: str
     changes: str
@@ -55,7 +56,7 @@ class EventQueries(NamedTuple):
         return cls(
             fetch=own["fetch_events"],
             runs=own["list_runs"],
-            snapshot=own["get_snapshot"],
+            state=own["get_state"],
             position=own["find_position"],
             end=own.get("find_end", own["find_position"]),
             changes=own["read_changes"],
@@ -78,9 +79,17 @@ class SqlEvents:
         topic = (LOG, appends[0].run[0])
         return await self._db.write(self._batches.append, appends, size, topic)
 
-    async def fetch(self, run: RunKey, *, after: int, limit: int) -> list[StoredEvent]:
+    async def fetch(
+        self, run: RunKey, *, after: int, limit: int, generation: int | None = None
+    ) -> list[StoredEvent]:
         """See EventsBackend."""
-        params = {"namespace": run[0], "run_id": run[1], "after": after, "limit": limit}
+        params = {
+            "namespace": run[0],
+            "run_id": run[1],
+            "after": after,
+            "limit": limit,
+            "generation": 0 if generation is None else generation,
+        }
         return [StoredEvent(*row) for row in await self._db.fetch(self._own.fetch, params)]
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
@@ -93,15 +102,19 @@ class SqlEvents:
         (done,) = await self._db.write(self._batches.delete, [(run, limit)])
         return done
 
-    async def snapshot(self, run: RunKey) -> StoredSnapshot | None:
+    async def state(self, run: RunKey) -> RunState | None:
         """See EventsBackend."""
         params = {"namespace": run[0], "run_id": run[1]}
-        rows = await self._db.fetch(self._own.snapshot, params)
-        return StoredSnapshot(*rows[0]) if rows else None
+        rows = await self._db.fetch(self._own.state, params)
+        if not rows:
+            return None
+        generation, last_seq, kept_seq, payload = rows[0]
+        kept = None if payload is None else StoredSnapshot(kept_seq, payload)
+        return RunState(generation, last_seq, kept)
 
-    async def put_snapshot(self, run: RunKey, snapshot: StoredSnapshot) -> bool:
+    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
-        (kept,) = await self._db.write(self._batches.put, [Put(run, *snapshot)])
+        (kept,) = await self._db.write(self._batches.put, [Put(run, generation, snapshot)])
         return kept
 
     async def start(self) -> Position:

@@ -127,8 +127,8 @@ class PutSnapshots:
         outcomes = []
         for put in items:
             run: Any = on.execute(_FIND_RUN, put.run).get
-            fits = run is not None and put.last_seq <= run[1]
-            if fits:
-                on.execute(_OWN["put_snapshot"], (run[0], put.last_seq, put.payload))
-            outcomes.append(fits)
+            there = run is not None and run[0] == put.generation
+            if there:
+                on.execute(_OWN["put_snapshot"], (put.generation, *put.snapshot))
+            outcomes.append(there)
         return outcomes

@@ -51,6 +51,7 @@ CROSS JOIN hf.events AS e
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
+  AND :generation IN (0, r.id)
   AND e.run = r.id
   AND e.run_seq > :after
 ORDER BY e.run_seq
@@ -98,14 +99,14 @@ WHERE run = :run
 -- name: set_commit_floor
 UPDATE hf.store_state SET commit_floor = (SELECT commit_id FROM hf.last_commit)
 
--- name: get_snapshot
-SELECT s.last_seq, s.payload
+-- name: get_state
+SELECT r.id, r.last_seq, s.last_seq, s.payload
 FROM hf.runs AS r
-CROSS JOIN hf.snapshots AS s
+LEFT JOIN hf.snapshots AS s ON s.run = r.id
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
-  AND s.run = r.id
+  AND r.last_seq > 0
 
 -- name: put_snapshot
 INSERT INTO hf.snapshots (run, last_seq, payload)
