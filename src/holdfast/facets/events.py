@@ -347,6 +347,15 @@ def refusal(append: Append, why: Refused) -> Conflict:
     )
 
 
+def lost_events(position: Position) -> InvalidArgument:
+    """The error for a cursor from which one cannot go on."""
+    return InvalidArgument(
+        "cursor: it lies above the end of the log: it is of another store, or a failover has lost "
+        "what it is of; start without a cursor",
+        seq=position.seq,
+    )
+
+
 def check_type(event_type: str) -> str:
     """The type itself, when it is a legal one: any name, readers ignore what they do not know."""
     return check_name(event_type, what="event type")

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from holdfast.backends.redis.cells import RedisCells
 from holdfast.backends.redis.db import RedisDb
+from holdfast.backends.redis.events import RedisEventLog, RedisEvents
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.pipeline import Frame
 from holdfast.backends.redis.protocol import Command
@@ -20,7 +21,7 @@ from holdfast.backends.redis.transport import RedisTransport
 from holdfast.backends.redis.watch import Subscriber
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreError
-from holdfast.facets import records, transport
+from holdfast.facets import events, records, transport
 from holdfast.facets.backend import (
     Backend,
     Capability,
@@ -50,6 +51,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS_INDEX,
         Capability.RECORDS_WATCH,
         Capability.TRANSPORT,
+        Capability.EVENTS,
     }
 )
 CLUSTER_CAPABILITIES = CAPABILITIES - {Capability.MOVABLE_CLOCK}
@@ -97,7 +99,7 @@ class RedisBackend:
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
-        self.events = missing()
+        self.events = RedisEvents(db, keys)
         self.transport = RedisTransport(db, keys)
 
     async def pause(self, seconds: float = 0) -> None:
@@ -123,7 +125,8 @@ class RedisBackend:
 
     def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
         """See EventFacets."""
-        raise NotImplementedError(namespace)
+        log = RedisEventLog(self._db, self._keys, namespace)
+        return log, self._db.listen((events.LOG, namespace))
 
     def session(self, order: Order) -> OpenSession:
         """See CellFacets."""

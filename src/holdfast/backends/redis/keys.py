@@ -25,6 +25,13 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
+    hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration), s, p: snapshot
+    hf:{default}:k:RUN       hash    k KEY and i EVENT_ID -> the number of the event that has it
+    hf:{default}:v:RUN       hash    number -> event; once the run is deleted, w:GENERATION
+    hf:{default}:runs        zset    the run ids
+    hf:{default}:events      stream  N-0 -> r(un), s: the number of the event in it: the feed
+    hf:{default}:fed         string  the last N: its time in µs, or one more than the one before
+    hf:{default}:gone        hash    generation of a deleted run -> how many events are left
     hf:clock                 string  the clock's offset in microseconds (cluster: per namespace)
     hf:namespaces            set     the namespaces with records or messages, for purge
 

@@ -1,0 +1,38 @@
+-- name: delete_run
+-- Put a run out of sight, and remove some of what is out of sight, the last events first.
+--
+-- KEYS  1  base of the namespace
+-- ARGV  1  run id
+--       2  how many events
+--
+-- Gives 1 when nothing is left to remove.
+local base, run, limit = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local head = redis.call('HMGET', base .. ':h:' .. run, 'n', 'g')
+if head[1] then
+  redis.call('RENAME', base .. ':v:' .. run, base .. ':w:' .. head[2])
+  redis.call('HSET', base .. ':gone', head[2], head[1])
+  redis.call('UNLINK', base .. ':h:' .. run, base .. ':k:' .. run)
+  redis.call('ZREM', base .. ':runs', run)
+end
+local gone = redis.call('HGETALL', base .. ':gone')
+for at = 1, #gone, 2 do
+  local generation, last = gone[at], tonumber(gone[at + 1])
+  local events = base .. ':w:' .. generation
+  local first = math.max(last - limit + 1, 1)
+  for seq = first, last do
+    local field = string.format('%.0f', seq)
+    local fed = cmsgpack.unpack(redis.call('HGET', events, field))[8]
+    redis.call('XDEL', base .. ':events', fed .. '-0')
+    redis.call('HDEL', events, field)
+  end
+  limit = limit - (last - first + 1)
+  if first > 1 then
+    redis.call('HSET', base .. ':gone', generation, first - 1)
+    return 0
+  end
+  redis.call('HDEL', base .. ':gone', generation)
+  if limit <= 0 then
+    return at + 2 > #gone and 1 or 0
+  end
+end
+return 1
