@@ -12,6 +12,7 @@ from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import InvalidArgument
 from holdfast.facets.transport import (
+    ACK,
     DEDUPE_US,
     LOG,
     Answer,
@@ -39,7 +40,9 @@ class PostgresTransport:
         self._queries = load(__package__, "transport.sql", dialect)
         self._publish = PublishMessages(self._queries["publish_messages"])
         self._fetch = FetchMessages(self._queries["fetch_messages"])
-        self._answer = AnswerDeliveries(self._queries["answer_deliveries"])
+        self._answer = AnswerDeliveries(
+            self._queries["answer_deliveries"], self._queries["are_delivered"]
+        )
         self._change = RunStatement()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
@@ -179,25 +182,32 @@ class FetchMessages:
 class AnswerDeliveries:
     """What consumers say about their deliveries."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, are_delivered: str) -> None:
         self._query = query
+        self._are_delivered = are_delivered
 
     async def apply(self, on: PgConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
         """See Batch."""
         places = [_place(answer.place) for answer in items]
-        params = {
+        messages = {
             "namespaces": text_array(answer.group.namespace for answer in items),
             "names": text_array(answer.group.name for answer in items),
             "xids": plain_array(xid for xid, _ in places),
             "commits": plain_array(commit_id for _, commit_id in places),
+        }
+        params = {
+            **messages,
             "numbers": plain_array(answer.number for answer in items),
             "due_us": plain_array(answer.due_us for answer in items),
         }
-        rows = await on.fetch(self._query, params)
+        took = [one for (one,) in await on.fetch(self._query, params)]
+        if not repeat or all(took):
+            return took
         # After a lost answer an ack finds nothing, most likely because it was done.
+        there = [one for (one,) in await on.fetch(self._are_delivered, messages)]
         return [
-            took or (repeat and answer.due_us < 0)
-            for (took,), answer in zip(rows, items, strict=True)
+            done or (answer.due_us == ACK and not still)
+            for answer, done, still in zip(items, took, there, strict=True)
         ]
 
 

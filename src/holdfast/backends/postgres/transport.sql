@@ -75,6 +75,21 @@ FROM hf.answer_deliveries(
 )
 ORDER BY item
 
+-- name: are_delivered
+-- Whether the group still has the message, in whatever delivery, or as a dead letter.
+SELECT EXISTS (
+    SELECT 1
+    FROM hf.deliveries AS d
+    JOIN hf.groups AS g ON g.id = d.group_id
+    WHERE g.namespace = i.namespace
+      AND g.name = i.name
+      AND d.feed_xid = i.xid::xid8
+      AND d.commit_id = i.commit_id
+)
+FROM unnest(:namespaces::text[], :names::text[], :xids::text[], :commits::bigint[])
+    WITH ORDINALITY AS i (namespace, name, xid, commit_id, item)
+ORDER BY i.item
+
 -- name: get_status
 SELECT
     (
