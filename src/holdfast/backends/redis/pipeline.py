@@ -80,6 +80,8 @@ class Pipeline:
         """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
         left = [unit for unit in units if not unit.settled]
+        if not left:
+            return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
         try:
             async with await self._take(sent) as connection:
@@ -91,7 +93,7 @@ class Pipeline:
             if not any(unit.batch.writes for unit in left):
                 exc.outcome_unknown = False
             elif not self._wait:
-                self._settle(sent)
+                self._settle(sent, lost=True)
             await self._turn(sent)
             raise
         self._settle(sent, missing)
@@ -151,10 +153,15 @@ class Pipeline:
             return None
         return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"
 
-    def _settle(self, sent: _Sent, missing: str | None = None) -> None:
-        """Give an outcome to the units that were answered, but not to those that have moved."""
+    def _settle(self, sent: _Sent, missing: str | None = None, *, lost: bool = False) -> None:
+        """Give an outcome to the units that were answered, but not to those that have moved.
+
+        When the connection was lost, "no such script" is no answer: it may have been called since.
+        """
         for unit, replies in sent.answered():
             if unit.settled or (self._hops and any(map(is_redirection, replies))):
+                continue
+            if lost and any(map(_is_unknown, replies)):
                 continue
             if missing is not None:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
