@@ -201,8 +201,10 @@ def test_bad_places_are_told_apart(server: ValkeyServer) -> None:
 
 
 def test_a_full_server_refuses_writes_and_says_so(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
-    with holdfast.open(server.fresh_url()) as store:
+    url = server.fresh_url()
+    with holdfast.open(url) as store:
         store.records.put("kept", {"x": 1})
+        store.records.put("other", {"x": 1})
         store.records.put("large", {"x": b"x" * 100_000})
         client.config_set("maxmemory", 1)
         try:
@@ -213,6 +215,8 @@ def test_a_full_server_refuses_writes_and_says_so(server: ValkeyServer, client: 
                 store.cells.set("c", "x")
             assert store.records.get_field("kept", "x") == b"1"
             assert store.records.delete("large") is True
+            with holdfast.open(url) as new:
+                assert new.records.delete("other") is True
         finally:
             client.config_set("maxmemory", 0)
         store.records.put("more", {"x": 1})

@@ -125,8 +125,10 @@ class RedisRecords:
         return read_kept(int(now), reply, fields)
 
     async def _list(self, namespace: str) -> None:
-        command = (b"SADD", self._keys.namespaces, namespace.encode())
-        await self._db.ask([command], self._keys.namespaces)
+        key, name = self._keys.namespaces, namespace.encode()
+        (listed,) = await self._db.ask([(b"SISMEMBER", key, name)], key)
+        if not listed:  # a full server refuses SADD, and deleting must go on there
+            await self._db.ask([(b"SADD", key, name)], key)
         base = self._keys.base(namespace)
         (number,) = await self._db.ask([(b"GET", base + b":number")], base)
         self._write.seen[namespace] = int(number or 0)
