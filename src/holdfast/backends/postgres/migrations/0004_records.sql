@@ -193,10 +193,14 @@ BEGIN
         IF p_must_exist AND v_before = '{}' THEN
             RETURN false;
         END IF;
-        IF p_expect IS NOT NULL AND EXISTS (
-            SELECT 1
-            FROM jsonb_each_text(p_expect) AS e (name, value)
-            WHERE v_before ->> e.name IS DISTINCT FROM e.value
+        -- Not field by field: each look would unpack all of a large record.
+        IF p_expect IS NOT NULL AND (
+            NOT v_before @> jsonb_strip_nulls(p_expect)
+            OR v_before ?| ARRAY(
+                SELECT e.name
+                FROM jsonb_each_text(p_expect) AS e (name, value)
+                WHERE e.value IS NULL
+            )
         ) THEN
             RETURN false;
         END IF;

@@ -31,7 +31,13 @@ local set = wanted + 2 * ARGV[8]
 local gone = set + 2 * ARGV[9]
 local stamped = gone + ARGV[10]
 
-local found = redis.call('HMGET', record, META, unpack(ARGV, 11, wanted - 1))
+local found = redis.call('HMGET', record, META, unpack(ARGV, 11, math.min(11 + MOST, wanted) - 1))
+for from = 11 + MOST, wanted - 1, MOST do
+  local some = redis.call('HMGET', record, unpack(ARGV, from, math.min(from + MOST, wanted) - 1))
+  for _, value in ipairs(some) do
+    found[#found + 1] = value
+  end
+end
 local meta = parse_meta(found[1])
 if meta and meta.op == op then
   return 1 + meta.number
