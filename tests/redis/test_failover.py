@@ -1,0 +1,179 @@
+"""A node of a cluster dies, and its replica takes over: no acknowledged write is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+from redis.crc import key_slot
+
+import holdfast
+from holdfast.testing.valkey import NO_SLOTS, ValkeyServer
+from holdfast.testing.world import BlockingColour, Colour, LoopColour
+
+PATIENCE = 60.0
+WRITERS = 4
+MORE = 10  # increments of each writer before the node dies, and after another took over
+# Time enough for a slow machine, little enough for a test.
+SETTINGS = {"cluster-node-timeout": "1500", "appendfsync": "no"}
+NAMESPACE = next(f"n{n}" for n in range(100) if key_slot(f"x:{{n{n}}}".encode()) < 5000)
+
+
+class Shard(NamedTuple):
+    """The node that has the namespace, and its replica."""
+
+    primary: ValkeyServer
+    replica: ValkeyServer
+
+
+@pytest.fixture(scope="module")
+def shard() -> Iterator[Shard]:
+    with (
+        ValkeyServer(SETTINGS, cluster=True, slots=range(5000)) as primary,
+        ValkeyServer(SETTINGS, cluster=True, slots=range(5000, 10000)) as second,
+        ValkeyServer(SETTINGS, cluster=True, slots=range(10000, 16384)) as third,
+        ValkeyServer(SETTINGS, cluster=True, slots=NO_SLOTS) as replica,
+    ):
+        primary.meet(second, third, replica)
+        replica.replicate(primary)
+        yield Shard(primary, replica)
+
+
+@pytest.fixture(params=[BlockingColour, LoopColour], ids=["blocking", "async"])
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    colour: Colour = request.param()
+    yield colour
+    colour.close()
+
+
+class Counting:
+    """Writers that count up in a record each, one step after the other, whatever it takes."""
+
+    def __init__(self) -> None:
+        self.acknowledged = dict.fromkeys(map(str, range(WRITERS)), 0)
+        self.errors: list[holdfast.StoreError] = []
+        self.stop = threading.Event()
+        self._step = threading.Condition()
+
+    async def write(self, store: holdfast.AsyncStore, key: str) -> None:
+        number = 0
+        await store.records.put(key, {"n": 0})
+        while not self.stop.is_set():
+            op = uuid4()
+            while not await self._swap(store, key, number, op):
+                pass
+            number += 1
+            with self._step:
+                self.acknowledged[key] = number
+                self._step.notify_all()
+
+    async def _swap(self, store: holdfast.AsyncStore, key: str, number: int, op: object) -> bool:
+        try:
+            swapped = await store.records.compare_and_swap(
+                key, "n", number, number + 1, op_id=str(op)
+            )
+        except (holdfast.Unavailable, holdfast.Timeout) as error:
+            self.errors.append(error)
+            return False
+        assert swapped is True
+        return True
+
+    def wait_for_more(self) -> None:
+        """Return when every writer has got on by some steps."""
+        goals = {key: number + MORE for key, number in self.acknowledged.items()}
+        with self._step:
+            done = self._step.wait_for(
+                lambda: all(self.acknowledged[key] >= goal for key, goal in goals.items()), PATIENCE
+            )
+        assert done, f"wanted {goals}, got {self.acknowledged}; {self.errors[-1:]}"
+
+
+def test_a_replica_takes_over_and_nothing_acknowledged_is_lost(
+    shard: Shard, colour: Colour
+) -> None:
+    dying, heir = _roles(shard)
+    counting = Counting()
+    prefix = type(colour).__name__
+
+    async def work() -> list[object]:
+        url = dying.url(prefix=prefix, wait_replicas="1", durability="standard")
+        store = await colour.open(url, NAMESPACE, None)
+        try:
+            return await colour.together(
+                counting.write(store, key) for key in counting.acknowledged
+            )
+        finally:
+            await store.close()
+
+    ended: list[object] = []
+    thread = threading.Thread(target=lambda: ended.extend(colour.run(work())))
+    thread.start()
+    try:
+        counting.wait_for_more()
+        assert counting.errors == []
+        dying.kill()
+        _until_primary(heir)
+        # Without waiting for replicas there is nothing more to wait for.
+        with holdfast.open(heir.url(prefix="other", durability="standard"), NAMESPACE) as other:
+            assert other.cells.set("c", "works") >= 1
+        dying.start()  # as the other's replica, which the writers wait for
+        counting.wait_for_more()
+    finally:
+        counting.stop.set()
+        thread.join(PATIENCE)
+    assert ended == [None] * WRITERS
+    assert counting.errors != [], "void: nobody noticed"
+    assert _found(heir, prefix) == counting.acknowledged
+    dying.await_copy()
+
+
+def test_control_without_waiting_for_replicas_a_failover_loses_writes(shard: Shard) -> None:
+    dying, heir = _roles(shard)
+    acknowledged: dict[str, int] = {}
+    with (
+        holdfast.open(dying.url(prefix="control", durability="standard"), NAMESPACE) as store,
+        contextlib.closing(dying.client()) as client,
+    ):
+        store.records.put("0", {"n": 1})
+        os.kill(heir.pid, signal.SIGSTOP)
+        try:
+            client.execute_command("CLIENT KILL TYPE replica")  # nothing is on its way to it
+            for number in range(MORE):
+                store.records.put(str(number), {"n": 1})
+                acknowledged[str(number)] = 1
+        finally:
+            dying.kill()
+            os.kill(heir.pid, signal.SIGCONT)
+        _until_primary(heir)
+        assert store.cells.set("c", "works") == 1  # the store has found the new node
+    assert len(_found(heir, "control")) < len(acknowledged)
+    dying.start()
+    dying.await_copy()
+
+
+def _roles(shard: Shard) -> Shard:
+    """Who is the primary now, and who the replica."""
+    with contextlib.closing(shard.primary.client()) as client:
+        same = client.info("replication")["role"] == "master"
+    return shard if same else Shard(shard.replica, shard.primary)
+
+
+def _until_primary(node: ValkeyServer) -> None:
+    deadline = time.monotonic() + PATIENCE
+    with contextlib.closing(node.client()) as client:
+        while client.info("replication")["role"] != "master":
+            assert time.monotonic() < deadline, "the replica was not promoted"
+            time.sleep(0.02)
+    node.await_cluster()
+
+
+def _found(node: ValkeyServer, prefix: str) -> dict[str, int]:
+    with holdfast.open(node.url(prefix=prefix, durability="standard"), NAMESPACE) as store:
+        return {key: int(record.fields["n"]) for key, record in store.records.scan()}
