@@ -12,7 +12,7 @@ from holdfast import AsyncStore
 from holdfast.aio.transport import AsyncDelivery
 from holdfast.testing.proxy import Direction, FaultProxy
 from holdfast.testing.valkey import ValkeyServer
-from holdfast.testing.world import BlockingColour, Colour, LoopColour
+from holdfast.testing.world import Colour
 from tests.faults.cut_calls import OPERATIONS, Target
 
 BASE = "cut:{default}"
@@ -45,13 +45,6 @@ async def _deliver(store: AsyncStore) -> AsyncDelivery | None:
 def server() -> Iterator[ValkeyServer]:
     with ValkeyServer({"appendfsync": "no"}) as server:
         yield server
-
-
-@pytest.fixture(params=[BlockingColour, LoopColour], ids=["blocking", "async"])
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    colour: Colour = request.param()
-    yield colour
-    colour.close()
 
 
 @pytest.mark.parametrize("scripts", ["known", "forgotten"])

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
-from uuid import uuid4
 
 import pytest
 from redis.crc import key_slot
 
 import holdfast
 from holdfast.testing.valkey import NO_SLOTS, ValkeyServer
-from holdfast.testing.world import BlockingColour, Colour, LoopColour
+from holdfast.testing.world import Colour
+from tests.redis.counting import MORE, PATIENCE, Counting
 
-PATIENCE = 60.0
-WRITERS = 4
-MORE = 10  # increments of each writer before the node dies, and after another took over
 # Time enough for a slow machine, little enough for a test.
 SETTINGS = {"cluster-node-timeout": "1500", "appendfsync": "no"}
 NAMESPACE = next(f"n{n}" for n in range(100) if key_slot(f"x:{{n{n}}}".encode()) < 5000)
@@ -46,55 +42,6 @@ def shard() -> Iterator[Shard]:
         yield Shard(primary, replica)
 
 
-@pytest.fixture(params=[BlockingColour, LoopColour], ids=["blocking", "async"])
-def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
-    colour: Colour = request.param()
-    yield colour
-    colour.close()
-
-
-class Counting:
-    """Writers that count up in a record each, one step after the other, whatever it takes."""
-
-    def __init__(self) -> None:
-        self.acknowledged = dict.fromkeys(map(str, range(WRITERS)), 0)
-        self.errors: list[holdfast.StoreError] = []
-        self.stop = threading.Event()
-        self._step = threading.Condition()
-
-    async def write(self, store: holdfast.AsyncStore, key: str) -> None:
-        number = 0
-        await store.records.put(key, {"n": 0})
-        while not self.stop.is_set():
-            op = uuid4()
-            while not await self._swap(store, key, number, op):
-                pass
-            number += 1
-            with self._step:
-                self.acknowledged[key] = number
-                self._step.notify_all()
-
-    async def _swap(self, store: holdfast.AsyncStore, key: str, number: int, op: object) -> bool:
-        try:
-            swapped = await store.records.compare_and_swap(
-                key, "n", number, number + 1, op_id=str(op)
-            )
-        except (holdfast.Unavailable, holdfast.Timeout) as error:
-            self.errors.append(error)
-            return False
-        assert swapped is True
-        return True
-
-    def wait_for_more(self) -> None:
-        """Return when every writer has got on by some steps."""
-        goals = {key: number + MORE for key, number in self.acknowledged.items()}
-        with self._step:
-            done = self._step.wait_for(
-                lambda: all(self.acknowledged[key] >= goal for key, goal in goals.items()), PATIENCE
-            )
-        assert done, f"wanted {goals}, got {self.acknowledged}; {self.errors[-1:]}"
-
-
 def test_a_replica_takes_over_and_nothing_acknowledged_is_lost(
     shard: Shard, colour: Colour
 ) -> None:
@@ -102,20 +49,9 @@ def test_a_replica_takes_over_and_nothing_acknowledged_is_lost(
     counting = Counting()
     prefix = type(colour).__name__
 
-    async def work() -> list[object]:
-        url = dying.url(prefix=prefix, wait_replicas="1", durability="standard")
-        store = await colour.open(url, NAMESPACE, None)
-        try:
-            return await colour.together(
-                counting.write(store, key) for key in counting.acknowledged
-            )
-        finally:
-            await store.close()
+    url = dying.url(prefix=prefix, wait_replicas="1", durability="standard")
 
-    ended: list[object] = []
-    thread = threading.Thread(target=lambda: ended.extend(colour.run(work())))
-    thread.start()
-    try:
+    with counting.going_on(colour, url, NAMESPACE):
         counting.wait_for_more()
         assert counting.errors == []
         dying.kill()
@@ -125,10 +61,6 @@ def test_a_replica_takes_over_and_nothing_acknowledged_is_lost(
             assert other.cells.set("c", "works") >= 1
         dying.start()  # as the other's replica, which the writers wait for
         counting.wait_for_more()
-    finally:
-        counting.stop.set()
-        thread.join(PATIENCE)
-    assert ended == [None] * WRITERS
     assert counting.errors != [], "void: nobody noticed"
     assert _found(heir, prefix) == counting.acknowledged
     dying.await_copy()
