@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,9 +13,8 @@ from holdfast import Record
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
 from holdfast.testing.world import Colour
+from tests.faults.slow import slow_server, too_slow_server
 from tests.redis.counting import Counting
-
-CALLERS = 20
 
 
 @pytest.fixture(scope="module")
@@ -45,42 +42,16 @@ def test_writers_through_restarts_and_kills_lose_and_double_nothing(
     assert found == counting.acknowledged
 
 
-def test_a_slow_server_is_waited_for(server: ValkeyServer) -> None:
-    async def work(proxy: FaultProxy) -> None:
-        async with holdfast.open_async(proxy.through(server.fresh_url())) as store:
-            proxy.delay(0.05)
-            versions = await asyncio.gather(*(store.cells.set("c", n) for n in range(CALLERS)))
-            assert sorted(versions) == list(range(1, CALLERS + 1))
-            puts = [store.records.put(f"k{n}", {"x": n}) for n in range(CALLERS)]
-            await asyncio.gather(*puts)
-            assert len([key async for key, _ in store.records.scan()]) == CALLERS
-
+def test_a_slow_server_is_waited_for(server: ValkeyServer, colour: Colour) -> None:
     with FaultProxy("127.0.0.1", server.port) as proxy:
-        asyncio.run(work(proxy))
+        colour.run(slow_server(colour, proxy, server.fresh_url()))
 
 
 def test_what_is_too_slow_is_a_timeout_and_a_repeat_has_one_effect(
     server: ValkeyServer, colour: Colour
 ) -> None:
-    async def work(proxy: FaultProxy) -> None:
-        url = proxy.through(server.fresh_url(call_timeout="0.2"))
-        store = await colour.open(url, "default", None)
-        try:
-            await store.records.put("a", {"n": 0})
-            op = uuid4()
-            proxy.delay(0.5)
-            with pytest.raises(holdfast.Timeout, match="call_timeout") as caught:
-                await store.records.compare_and_swap("a", "n", 0, 1, op_id=op)
-            assert caught.value.outcome_unknown
-            assert caught.value.retryable
-            proxy.delay(0)
-            assert await store.records.compare_and_swap("a", "n", 0, 1, op_id=op) is True
-            assert await store.records.get("a") == Record({"n": b"1"})
-        finally:
-            await store.close()
-
     with FaultProxy("127.0.0.1", server.port) as proxy:
-        colour.run(work(proxy))
+        colour.run(too_slow_server(colour, proxy, server.fresh_url(call_timeout="0.2")))
 
 
 @pytest.mark.parametrize("first", ["", "first"])

@@ -30,7 +30,8 @@ MOST_ATOMIC = 1000
 MARKER_SECS = 25 * 3600
 """For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
 
-_MOST_ASKED = 256  # subjects in one question: a thousand long ones would not fit into a message
+_MOST_ASKED = 256  # subjects in one question
+_AROUND = 200  # bytes of a question beside its subjects
 _PAGE_BYTES = 8 * 1024 * 1024
 _LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
 _LEFT = "Nats-Num-Pending"
@@ -187,7 +188,7 @@ class Stream:
         """
         begin, count = 0, _MOST_ASKED
         while begin < len(subjects):
-            page = subjects[begin : begin + count]
+            page = self._fitting(subjects[begin : begin + count])
             entries, complete = await self._newest(page, deadline)
             if complete:
                 yield page, entries
@@ -259,6 +260,15 @@ class Stream:
     async def unfollow(self, name: str, deadline: float) -> None:
         """Drop the consumer."""
         await self.questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+
+    def _fitting(self, subjects: Sequence[str]) -> Sequence[str]:
+        """The first of them, as many as fit into one question."""
+        room = self._connection.max_payload - _AROUND
+        for at, subject in enumerate(subjects):
+            room -= len(subject) + len('"",')
+            if room < 0:
+                return subjects[: max(1, at)]
+        return subjects
 
     def _wanted(self) -> dict[str, Any]:
         """The stream as it is made."""
