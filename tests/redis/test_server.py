@@ -15,7 +15,9 @@ import pytest
 import holdfast
 from holdfast import Capability, StoreConfig
 from holdfast.runtime.blocking import run
+from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
+from holdfast.testing.world import Colour
 
 PATIENCE = 20.0
 
@@ -233,6 +235,34 @@ def test_a_replica_takes_no_writes() -> None:
         with pytest.raises(holdfast.Unavailable, match="READONLY"):
             store.cells.set("x", 1)
         assert store.cells.get("x") is None
+
+
+def test_a_primary_that_became_a_replica_is_left(colour: Colour) -> None:
+    """After a failover the store's address leads to another server: it must connect anew."""
+
+    async def work(proxy: FaultProxy, url: str, client: Any) -> None:  # noqa: ANN401 - redis-py's
+        store = await colour.open(proxy.through(url), "default", None)
+        try:
+            await store.records.put("a", {"x": 1})
+            client.execute_command("REPLICAOF", "127.0.0.1", other.port)
+            before = proxy.counts.connections
+            for number in range(1, 3):
+                with pytest.raises(holdfast.Unavailable, match="READONLY") as caught:
+                    await store.records.put("a", {"x": 2})
+                assert not caught.value.outcome_unknown
+                assert proxy.counts.connections == before + number - 1
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            await store.records.put("a", {"x": 3})
+        finally:
+            await store.close()
+
+    with (
+        ValkeyServer() as server,
+        ValkeyServer() as other,
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        contextlib.closing(server.client()) as client,
+    ):
+        colour.run(work(proxy, server.fresh_url(durability="standard"), client))
 
 
 def test_something_else_under_our_keys_is_told(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
