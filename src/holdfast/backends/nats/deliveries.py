@@ -143,8 +143,8 @@ class Deliveries:
 
     async def _places(self, group_id: str, kind: str | None) -> list[int]:
         found: set[int] = set()
-        async for subjects in self._stream.subjects(self.below(group_id, kind)):
-            found.update(map(_place, subjects))
+        async for page in self._stream.subjects(self.below(group_id, kind)):
+            found.update(map(_place, page.subjects))
         return sorted(found)
 
     async def _read(

@@ -137,7 +137,7 @@ class Groups:
     async def _all(self, matching: str, deadline: float) -> dict[str, GroupBody]:
         subjects: set[str] = set()
         async for page in self._stream.subjects(matching):
-            subjects.update(page)
+            subjects.update(page.subjects)
         found = await self._stream.get_many(sorted(subjects), deadline)
         bodies = {subject: _body(entry) for subject, entry in found.items()}
         return {subject: body for subject, body in bodies.items() if body is not None}

@@ -33,10 +33,17 @@ from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError
 from holdfast.facets.transport import DEDUPE_US, Publish, StoredMessage, pattern_regex
 
-SHAPE = Shape("messages", "Holdfast: messages of the transport", ("messages.>", "published.>"), {})
 KIND = "messages"
 _IDS = "published"
 _REMEMBER_SECS = DEDUPE_US // MICROSECONDS + 2  # the server's clock decides when it goes
+_KNOWN_NS = (_REMEMBER_SECS + 60) * 1_000_000_000
+SHAPE = Shape(
+    "messages",
+    "Holdfast: messages of the transport",
+    (f"{KIND}.>", f"{_IDS}.>"),
+    # Longer than the entry of the id, or who found that at its end would store a second message.
+    {"duplicate_window": _KNOWN_NS},
+)
 _LOOK_AT = 50  # messages at least, when some of them may not be for the group
 _COUNT_AT_ONCE = 500
 _PAUSE = 0.002

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -154,15 +154,15 @@ class Stream:
             found.get("limit", 0),
         )
 
-    async def subjects(self, matching: str) -> AsyncIterator[Iterable[str]]:
-        """All subjects that match the filter, in pages, some of them twice.
+    async def subjects(self, matching: str) -> AsyncIterator[Info]:
+        """The stream with all subjects that match the filter, in pages, some of them twice.
 
         Each page may take as long as a call: the server tells 100,000 at a time.
         """
         offset = 0
         while True:
             info = await self.info(self.deadline(), matching, offset)
-            yield info.subjects
+            yield info
             if offset + info.limit >= info.total:
                 return
             offset += info.limit - _LIST_OVERLAP
