@@ -5,6 +5,7 @@ from collections.abc import Callable
 from holdfast import AsyncStore
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour, move_clock
+from tests.faults.lost_groups import lost_group_answers
 
 ACK_TIMEOUT = 30
 
@@ -37,3 +38,15 @@ def test_a_repeated_ack_is_refused_if_another_has_the_message(
         assert proxy.counts.cuts == 2
 
     colour.run(work())
+
+
+def test_a_lost_answer_about_a_group_is_told_rightly(
+    colour: Colour,
+    open_store: Callable[..., AsyncStore],
+    proxy: FaultProxy,
+    database: str,
+    namespace: str,
+) -> None:
+    store = open_store(proxy.through(database), listen_url=database)
+    colour.run(lost_group_answers(store, lambda: proxy.cut_before_reply(namespace.encode())))
+    assert proxy.counts.cuts == 5

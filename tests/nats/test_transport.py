@@ -26,6 +26,8 @@ from holdfast.sync.transport import Consumer
 from holdfast.testing.nats import NatsCluster, NatsServer
 from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
+from holdfast.testing.world import Colour
+from tests.faults.lost_groups import lost_group_answers
 
 PATIENCE = 60.0
 CUTS = 10
@@ -279,6 +281,18 @@ def test_lost_answers_double_nothing(store: Store, proxy: FaultProxy, *, arrives
             assert consumer.next(timeout=0) is None
     assert proxy.counts.cuts == 3 * CUTS
     assert store.transport.dead_letters("g") == []
+
+
+def test_a_lost_answer_about_a_group_is_told_rightly(
+    server: NatsServer, proxy: FaultProxy, colour: Colour
+) -> None:
+    async def work() -> None:
+        store = await colour.open(proxy.through(server.fresh_url()), "default", None)
+        await lost_group_answers(store, lambda: proxy.cut_before_reply(b"HPUB"))
+        await store.close()
+
+    colour.run(work())
+    assert proxy.counts.cuts >= 4  # a group that is as wanted is only looked at
 
 
 def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(server: NatsServer) -> None:

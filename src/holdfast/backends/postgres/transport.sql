@@ -15,7 +15,7 @@ SELECT hf.publish_messages(
 -- name: create_group
 SELECT hf.create_group(
     :namespace, :name, :subjects::text[], :from_start::boolean, :ack_timeout_us::bigint,
-    :max_deliveries::bigint
+    :max_deliveries::bigint, :op_id::uuid
 )
 
 -- name: delete_group

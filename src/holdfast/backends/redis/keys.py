@@ -21,7 +21,8 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:sent        string  the last N: its time in µs, or one more than the one before
     hf:{default}:m:ID        string  when a message with the id was published; for two minutes
     hf:{default}:groups      zset    the names of groups
-    hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at
+    hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at,
+                                     op: the operation that made it
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
@@ -41,6 +42,7 @@ class RedisTransport:
         self._db = db
         self._keys = keys
         self._change = RunScript()
+        self._end = EndScript()
         self._answer = AnswerDeliveries(keys)
         self._publish = Script("publish_messages")
         self._create_group = Script("create_group")
@@ -74,12 +76,14 @@ class RedisTransport:
             b"%d" % ack_timeout_us,
             b"%d" % max_deliveries,
             b"%d" % from_start,
+            uuid4().bytes,
         ]
         return bool(await self._run(self._create_group, namespace, arguments))
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        return bool(await self._run(self._delete_group, group.namespace, [group.name.encode()]))
+        arguments = [group.name.encode()]
+        return bool(await self._run(self._delete_group, group.namespace, arguments, ends=True))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -148,7 +152,7 @@ class RedisTransport:
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
         arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive]
-        there = await self._run(self._bury, group.namespace, arguments, tell=True)
+        there = await self._run(self._bury, group.namespace, arguments, tell=True, ends=True)
         if there is None:
             raise no_group(group)
         return bool(there)
@@ -195,11 +199,13 @@ class RedisTransport:
         *,
         size: int = 0,
         tell: bool = False,
+        ends: bool = False,
     ) -> Reply:
         base = self._keys.base(namespace)
         command = script.call([base, self._keys.clock(base)], arguments)
         topic = (LOG, namespace) if tell else None
-        (reply,) = await self._db.do(self._change, [command], base, size=size, topic=topic)
+        operation = self._end if ends else self._change
+        (reply,) = await self._db.do(operation, [command], base, size=size, topic=topic)
         return reply
 
 
@@ -218,6 +224,17 @@ class RunScript:
         """See Operation."""
         del item
         return reply
+
+
+class EndScript(RunScript):
+    """Scripts that end something, and tell whether it was there. See Operation.
+
+    After a lost answer they find nothing, most likely because it was done: they are told.
+    """
+
+    def command(self, item: Command, *, repeat: bool) -> Command:
+        """See Operation."""
+        return (*item, b"%d" % repeat)
 
 
 class AnswerDeliveries:

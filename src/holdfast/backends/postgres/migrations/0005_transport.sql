@@ -26,6 +26,8 @@ CREATE TABLE hf.groups (
     epoch bigint NOT NULL,
     feed_xid xid8 NOT NULL,
     commit_id bigint NOT NULL,
+    -- The operation that made it, for who lost its answer.
+    op_id uuid NOT NULL,
     UNIQUE (namespace, name)
 );
 
@@ -94,27 +96,31 @@ BEGIN
 END
 $$;
 
--- True if the group is new.
+-- True if the group is new, also if it is so by an earlier try of the same operation.
 CREATE FUNCTION hf.create_group(
     p_namespace text,
     p_name text,
     p_subjects text[],
     p_from_start boolean,
     p_ack_timeout_us bigint,
-    p_max_deliveries bigint
+    p_max_deliveries bigint,
+    p_op_id uuid
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_op_id uuid;
 BEGIN
     INSERT INTO hf.groups (
-        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id
+        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id,
+        op_id
     )
     SELECT
         p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
         CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
         CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
         CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
-        0
+        0, p_op_id
     FROM hf.epochs AS e
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
@@ -122,8 +128,9 @@ BEGIN
     END IF;
     UPDATE hf.groups AS g
     SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
-    WHERE g.namespace = p_namespace AND g.name = p_name;
-    RETURN false;
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    RETURNING g.op_id INTO v_op_id;
+    RETURN coalesce(v_op_id = p_op_id, false);
 END
 $$;
 
