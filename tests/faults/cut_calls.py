@@ -118,8 +118,8 @@ OTHERS = {
 }
 OPERATIONS = CELLS | OTHERS
 # In each colour there are 14 cuts per place for an operation of cells (4 alone, 2 while
-# connecting, 4 in pairs), and 10 for the others.
-SHARE = max(6, -(-CUTS // (2 * (14 * len(CELLS) + 10 * len(OTHERS)))))
+# connecting, 4 in pairs), and 7 for the others (2 alone, 2 in pairs, and some pairs at the edges).
+SHARE = max(8, -(-CUTS // (2 * (14 * len(CELLS) + 7 * len(OTHERS)))))
 # Before the first byte and after the last one: there answers get lost.
 AT_THE_EDGES = SHARE // 4
 
@@ -137,6 +137,7 @@ class Trials:
         namespace: str,
     ) -> None:
         self.zones: Counter[str] = Counter()
+        self.sure_pairs = SHARE if operation in CELLS.values() else AT_THE_EDGES
         self.random = random.Random(SEED)
         self.do = colour.run
         self._operation = operation

@@ -109,7 +109,7 @@ def test_two_cuts_leave_the_outcome_unknown_until_the_repeat(
         ("before server", "to_server", 0),
     ]
     anywhere = [("anywhere", direction, part) for direction, part in spread(trials.random)]
-    for zone, direction, part in sure * SHARE + anywhere:
+    for zone, direction, part in sure * trials.sure_pairs + anywhere:
         target, op = trials.new_target(store), trials.new_op()
         totals = trials.warm_up(store)
         if zone == "before reply":
