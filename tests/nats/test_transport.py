@@ -287,8 +287,8 @@ def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(server: NatsServer)
         transport.create_group("held", "held")
         transport.create_group("dead", ["dead", "never.*"], max_deliveries=1)
         transport.create_group("waits", "waits")
-        for number in range(3):
-            for subject in ("held", "dead", "waits", "nobody"):
+        for subject in ("held", "nobody", "dead", "waits", "later"):
+            for number in range(3):
                 transport.publish(subject, number)
         with transport.consumer("held", prefetch=3) as held, transport.consumer("dead") as dead:
             delivery = held.next(timeout=0)
@@ -305,6 +305,7 @@ def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(server: NatsServer)
         assert [letter.message.payload for letter in letters] == [0, 1, 2]
         with transport.consumer("waits") as waits:
             assert _rest(waits) == [0, 1, 2]
+        assert transport.purge(older_than=500) == 9  # what was held, waited, and came later
 
 
 words = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)

@@ -33,6 +33,8 @@ from holdfast.facets.names import check_name
 LOG = "transport"  # the name of the log of messages
 
 DEDUPE_US = 120 * 1_000_000
+KEEP_SECS = 7 * 24 * 3600
+"""For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
 _LONGEST_US = 365 * 24 * 3600 * 1_000_000
 _TOKEN = re.compile(r"[^\s\x00-\x1f\x7f.:*>]+")
@@ -174,7 +176,11 @@ class TransportBackend(Protocol):
         """True if there was that dead letter: it is gone now, or to be delivered again."""
 
     async def purge(self, older_than_us: int, limit: int) -> int:
-        """Remove up to `limit` messages that old which no group still needs. How many."""
+        """Remove up to `limit` messages that are so old and that no group still needs. How many.
+
+        In a namespace it may end at the first message that is younger, or that some group has
+        not come to: its cost must not grow with what is behind that.
+        """
 
 
 def given_back(answers: Sequence[Answer]) -> tuple[str, str] | None:
@@ -249,6 +255,13 @@ def check_deliveries(number: int) -> int:
             f"max_deliveries: wanted a whole number from 1 to {_MOST_DELIVERIES}, found {number!r}"
         )
     return number
+
+
+def check_limit(limit: int) -> int:
+    """How many things at most, when that makes sense."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgument(f"limit: wanted a whole number above zero, found {limit!r}")
+    return limit
 
 
 def check_span(duration: Duration, name: str, *, least_us: int = 1) -> int:

@@ -75,7 +75,7 @@ class Shape(NamedTuple):
 STATE = Shape(
     "state",
     "Holdfast: the newest value of each record, cell and group",
-    ("records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
+    ("namespaces.*", "records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
     {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
 )
 

@@ -368,6 +368,54 @@ async def test_purge_takes_old_messages_that_no_group_needs(world: World) -> Non
         assert await _payloads(consumer) == ["kept"]
 
 
+@CLOCK
+async def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(world: World) -> None:
+    transport, other = world.store.transport, world.store.namespace("other").transport
+    await transport.create_group("g", "a", max_deliveries=1)
+    await other.publish("a", "of nobody")
+    for what in ("done", "dead", "held", "waits"):
+        await transport.publish("a", what)
+    async with transport.consumer("g") as consumer:
+        assert await (await _next(consumer)).ack() is True
+        assert await (await _next(consumer)).nak() is True
+        held = await _next(consumer)
+        await world.move_clock(1000)
+        for place in (transport, other):
+            await place.publish("b", "young")
+        assert await transport.purge(older_than=2000) == 0
+        assert await transport.purge(older_than=500) == 2
+        assert await other.purge(older_than=500) == 0
+        (letter,) = await transport.dead_letters("g")
+        assert letter.message.payload == "dead"
+        assert await held.ack() is True
+        assert await transport.purge(older_than=500) == 1
+        assert await transport.drop_dead("g", letter.place) is True
+        assert await transport.purge(older_than=500) == 1
+        assert await _payloads(consumer) == ["waits"]
+        assert await transport.purge(older_than=500) == 1
+        await transport.create_group("later", ">", from_start=True)
+    async with transport.consumer("later") as consumer:
+        assert await _payloads(consumer) == ["young"]
+
+
+@CLOCK
+async def test_purge_takes_the_oldest_first(world: World) -> None:
+    transport = world.store.transport
+    for number in range(7):
+        await transport.publish("a", number)
+    await world.move_clock(1000)
+    await transport.publish("a", "young")
+    assert await transport.purge(older_than=500, limit=3) == 3
+    assert await transport.purge(older_than=500, limit=1) == 1
+    await transport.create_group("g", "a", from_start=True)
+    async with transport.consumer("g") as consumer:
+        assert await _payloads(consumer) == [4, 5, 6, "young"]
+    assert await transport.purge(older_than=500, limit=9) == 3
+    for limit in (0, -1, True):
+        with pytest.raises(InvalidArgument):
+            await transport.purge(limit=limit)
+
+
 @needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
 async def test_publishing_joins_the_transaction(world: World) -> None:
     store = world.store
