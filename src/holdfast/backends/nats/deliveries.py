@@ -128,7 +128,7 @@ class Deliveries:
         )
 
     def set_open(self, group_id: str, place: int, body: OpenBody, revision: int | None) -> Message:
-        """What makes the delivery so; on top of the revision, or whatever is there."""
+        """What makes the delivery so; on top of the revision (0: nothing), or whatever is there."""
         return Message(self._subject(group_id, OPEN, place), _encode(body), revision)
 
     def set_dead(self, group_id: str, place: int, body: DeadBody) -> Message:

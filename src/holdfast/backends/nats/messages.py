@@ -196,17 +196,6 @@ class Messages:
         everything = f"{Place(self.stream.root, KIND, namespace).root}>"
         return await self.stream.log(everything, after, limit, deadline)
 
-    async def remove(self, seq: int, deadline: float) -> bool:
-        """True if the message was there."""
-        question = {"seq": seq, "no_erase": True}
-        try:
-            await self.stream.questions.api(
-                f"STREAM.MSG.DELETE.{self.stream.name}", question, deadline
-            )
-        except NoMessage:
-            return False
-        return True
-
     async def _claim(
         self, one: Publish, send: Callable[[Message], Awaitable[int | None]], deadline: float
     ) -> tuple[int, int]:

@@ -64,7 +64,7 @@ class Purging:
             held = await self._held(groups, found, deadline)
             done = [place for place in found if place not in held][: limit - gone]
             gone += sum(
-                await asyncio.gather(*(self._messages.remove(place, deadline) for place in done))
+                await asyncio.gather(*(self._stream.remove(place, deadline) for place in done))
             )
             if gone == limit or len(found) < len(old):
                 break

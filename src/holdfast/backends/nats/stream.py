@@ -249,6 +249,15 @@ class Stream:
         newest = self._acknowledged(answer)
         return list(range(newest - len(messages) + 1, newest + 1))
 
+    async def remove(self, seq: int, deadline: float) -> bool:
+        """True if that very message was there: it is gone, and leaves no marker."""
+        question = {"seq": seq, "no_erase": True}
+        try:
+            await self.questions.api(f"STREAM.MSG.DELETE.{self.name}", question, deadline)
+        except NoMessage:
+            return False
+        return True
+
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}

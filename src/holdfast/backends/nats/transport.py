@@ -158,15 +158,14 @@ class NatsTransport:
             if found is None or found.body.number != answer.number:
                 return False
             if answer.due_us == ACK:
-                writes = [self._deliveries.done(group_id, place, found.revision)]
+                write = self._deliveries.done(group_id, place, found.revision)
             else:
                 due_at = await self._clock.now_us(deadline) + answer.due_us
                 body = replace(found.body, due_at=due_at, op_id=uuid4().bytes)
-                writes = [
-                    self._deliveries.set_open(group_id, place, body, found.revision),
-                    self._groups.returned(answer.group),
-                ]
-            if await swap(self._stream, writes, deadline) is not None:
+                write = self._deliveries.set_open(group_id, place, body, found.revision)
+            if await swap(self._stream, [write], deadline) is not None:
+                if answer.again:
+                    await self._groups.tell_returned(answer.group, deadline)
                 return True
 
     async def _held(self, group: Group, deadline: float) -> Held:
@@ -186,8 +185,10 @@ class NatsTransport:
         waiting, first = await self._messages.waiting(
             self._wanted(held), held.body.position, deadline
         )
+        # What is handed out right now has an entry, and is still above the position.
+        waiting -= sum(one.place > held.body.position for one in found)
         times = [one.body.published_at for one in found] + ([] if first is None else [first])
-        return waiting, len(found), len(dead), min(times, default=None)
+        return max(0, waiting), len(found), len(dead), min(times, default=None)
 
     async def _dead(self, group: Group, after: int, limit: int) -> list[DeadMessage]:
         deadline = self._stream.deadline()
