@@ -177,7 +177,6 @@ class NatsBackend:
 
     def _reconnected(self) -> None:
         self._clock.doubt()
-        self._namespaces.doubt()
         self._hints.lost()
         self._wakes.hub.tell_all()
 

@@ -23,10 +23,6 @@ class Namespaces:
         self._root = f"{stream.root}.{_KIND}."
         self._noted: set[str] = set()
 
-    def doubt(self) -> None:
-        """After a lost connection: the server may have lost what it stored last."""
-        self._noted.clear()
-
     async def note(self, namespace: str, deadline: float) -> None:
         """See to it that the namespace is listed, before something is written to it."""
         if namespace in self._noted:
