@@ -29,6 +29,7 @@ from holdfast.clock import MICROSECONDS, Duration, to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState
 from holdfast.facets.backend import Capability, TransportFacets, require
+from holdfast.facets.names import check_name
 from holdfast.facets.transport import (
     ACK,
     KEEP_SECS,
@@ -82,11 +83,11 @@ class AsyncTransport:
         """
         require(self._backend, Capability.TRANSPORT)
         check_subject(subject)
-        chosen = str(uuid_utils.uuid7() if message_id is None else message_id)
-        if trace_id is not None and not isinstance(trace_id, str):
-            raise InvalidArgument(f"trace_id: wanted text, found {type(trace_id).__name__}")
+        chosen = str(uuid_utils.uuid7()) if message_id is None else check_message_id(message_id)
+        if trace_id is not None:
+            check_name(trace_id, what="trace_id")
         text = self._encode(subject, payload)
-        message = Publish(self._namespace, subject, check_message_id(chosen), trace_id, text)
+        message = Publish(self._namespace, subject, chosen, trace_id, text)
         await self._transport.publish([message], len(text))
         return chosen
 
@@ -149,6 +150,8 @@ class AsyncTransport:
         In a transaction the answer is part of it: work and `ack` commit together.
         """
         place = self._group(group)
+        if consumer:
+            check_group_name(consumer)
         found = await self._transport.fetch(place, consumer, 1)
         return AsyncDelivery(self._backend, place, found.messages[0]) if found.messages else None
 

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -206,6 +207,8 @@ def check_subject(subject: str) -> str:
 
 def check_patterns(subjects: str | Iterable[str]) -> tuple[str, ...]:
     """The subjects that a group asks for: `*` stands for one word, `>` at the end for the rest."""
+    if not isinstance(subjects, Iterable) or isinstance(subjects, bytes):
+        raise InvalidArgument(f"subjects: wanted text, found {type(subjects).__name__}")
     patterns = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     if not patterns:
         raise InvalidArgument("subjects: wanted at least one")
@@ -239,9 +242,10 @@ def check_group_name(name: str) -> str:
     return name
 
 
-def check_message_id(message_id: str) -> str:
-    """The message id itself, when it is a legal one."""
-    return check_name(message_id, what="message_id")
+def check_message_id(message_id: str | UUID) -> str:
+    """The message id as text, when it is a legal one."""
+    text = str(message_id) if isinstance(message_id, UUID) else message_id
+    return check_name(text, what="message_id")
 
 
 def check_deliveries(number: int) -> int:

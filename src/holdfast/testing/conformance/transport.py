@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -472,10 +473,35 @@ async def test_bad_subjects_are_refused(world: World, subject: Any) -> None:  # 
 
 
 @TRANSPORT
-@pytest.mark.parametrize("pattern", ["", "a.", ">.a", "a.>.b", "a*", "a b", [], [5], "a.b>"])
+@pytest.mark.parametrize(
+    "pattern", ["", "a.", ">.a", "a.>.b", "a*", "a b", [], [5], "a.b>", 5, b"a"]
+)
 async def test_bad_patterns_are_refused(world: World, pattern: Any) -> None:  # noqa: ANN401 - on purpose
     with pytest.raises(InvalidArgument):
         await world.store.transport.create_group("g", pattern)
+
+
+@TRANSPORT
+@pytest.mark.parametrize("bad", ["", "a\0b", "\ud800", 5, b"x", "x" * 1025])
+async def test_bad_names_of_messages_and_consumers_are_refused(
+    world: World, bad: Any  # noqa: ANN401 - on purpose
+) -> None:  # fmt: skip
+    transport = world.store.transport
+    await transport.create_group("g", "a")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: transport.publish("a", 1, message_id=bad),
+        lambda: transport.publish("a", 1, trace_id=bad),
+        lambda: transport.create_group(bad, "a"),
+        lambda: transport.consumer("g", name=bad).next(0),
+        lambda: transport.delete_group(bad),
+        lambda: transport.status(bad),
+    ]
+    if bad:  # who fetches needs no name
+        calls.append(lambda: transport.fetch("g", consumer=bad))
+    for call in calls:
+        with pytest.raises(InvalidArgument):
+            await call()
+    assert await transport.fetch("g") is None
 
 
 @TRANSPORT
