@@ -10,6 +10,7 @@ import time
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.errors import StoreError
 
 _AGAIN = 60.0  # seconds after which to list it anew: a failover may lose what was added last
 
@@ -28,7 +29,12 @@ class RedisNamespaces:
         if now < self._noted.get(namespace, 0.0):
             return
         key = self._keys.namespaces
-        await self._db.ask([(b"SADD", key, namespace.encode())], key)
+        try:
+            await self._db.ask([(b"SADD", key, namespace.encode())], key)
+        except StoreError:
+            # Most likely it is there. A full server takes deletions, but nothing new.
+            if namespace not in self._noted:
+                raise
         self._noted[namespace] = now + _AGAIN
 
     async def listed(self) -> list[str]:
