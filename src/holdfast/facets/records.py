@@ -43,7 +43,6 @@ OP_MEMORY_US = 24 * 3600 * 1_000_000
 
 _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
-_PLAIN_TYPES = frozenset({bytes, str, int})
 _STAMP_BYTES = 20  # of a Stamp or a removal, towards the limit of a record's size
 # What nearly all names are like, so that one match tells. A key has no colon.
 _plain_key = re.compile(r"[\x20-\x39\x3b-\x7e]{1,200}").fullmatch
@@ -394,8 +393,14 @@ def to_settings(
         # A put has many fields, so the usual ones cost no call that can be spared.
         if type(field) is not str or not _plain_field(field):
             check_field(field)
-        kept = to_bytes if type(value) in _PLAIN_TYPES else to_setting
-        settings[field] = setting = kept(value, field)
+        setting: bytes | Stamp | None
+        if type(value) is bytes:
+            setting = value
+        elif type(value) is str and value.isascii():
+            setting = value.encode()
+        else:
+            setting = to_setting(value, field)
+        settings[field] = setting
         size += len(field) + (len(setting) if type(setting) is bytes else _STAMP_BYTES)
     return settings, size
 
