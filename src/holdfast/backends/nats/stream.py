@@ -76,7 +76,7 @@ class Shape(NamedTuple):
 STATE = Shape(
     "state",
     "Holdfast: the newest value of each record, cell and group",
-    ("records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
+    ("namespaces.*", "records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
     {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
 )
 
@@ -249,6 +249,15 @@ class Stream:
         )
         newest = self._acknowledged(answer)
         return list(range(newest - len(messages) + 1, newest + 1))
+
+    async def remove(self, seq: int, deadline: float) -> bool:
+        """True if that very message was there: it is gone, and leaves no marker."""
+        question = {"seq": seq, "no_erase": True}
+        try:
+            await self.questions.api(f"STREAM.MSG.DELETE.{self.name}", question, deadline)
+        except NoMessage:
+            return False
+        return True
 
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""

@@ -823,6 +823,67 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.purge_messages(p_older_than_us bigint, p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_cutoff bigint := "holdfast".now_us() - p_older_than_us;
+    v_namespace text := '';
+    v_last bigint;
+    v_message record;
+    v_gone bigint := 0;
+BEGIN
+    LOOP
+        SELECT min(m.namespace) INTO v_namespace
+        FROM "holdfast".messages AS m
+        WHERE m.namespace > v_namespace;
+        EXIT WHEN v_namespace IS NULL;
+        v_last := 0;
+        LOOP
+            -- One at a time: a longer list would be made, and read, to be thrown away.
+            SELECT m.feed_xid, m.commit_id, m.published_at INTO v_message
+            FROM "holdfast".messages AS m
+            WHERE m.namespace = v_namespace AND m.commit_id > v_last
+            ORDER BY m.commit_id
+            LIMIT 1;
+            EXIT WHEN NOT FOUND OR v_message.published_at >= v_cutoff OR EXISTS (
+                SELECT 1
+                FROM "holdfast".groups AS g
+                JOIN "holdfast".epochs AS e ON e.epoch = g.epoch
+                WHERE g.namespace = v_namespace
+                  AND (
+                      (
+                          (v_message.feed_xid, v_message.commit_id) > (g.feed_xid, g.commit_id)
+                          AND v_message.commit_id >= e.first_commit
+                      )
+                      OR v_message.commit_id > e.last_commit
+                  )
+            );
+            v_last := v_message.commit_id;
+            DELETE FROM "holdfast".messages AS m
+            WHERE m.namespace = v_namespace
+              AND m.feed_xid = v_message.feed_xid
+              AND m.commit_id = v_message.commit_id
+              AND NOT EXISTS (
+                  SELECT 1
+                  FROM "holdfast".groups AS g
+                  JOIN "holdfast".deliveries AS d ON d.group_id = g.id
+                  WHERE g.namespace = v_namespace
+                    AND d.feed_xid = v_message.feed_xid
+                    AND d.commit_id = v_message.commit_id
+              );
+            IF FOUND THEN
+                v_gone := v_gone + 1;
+                IF v_gone = p_limit THEN
+                    RETURN v_gone;
+                END IF;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_gone;
+END
+$$;
+
 CREATE FUNCTION holdfast.purge_records(p_limit bigint, OUT gone bigint, OUT cut bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1528,6 +1589,8 @@ CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (o
 CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
 
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
+
+CREATE INDEX messages_by_commit ON holdfast.messages USING btree (namespace, commit_id);
 
 CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
 

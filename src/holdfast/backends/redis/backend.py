@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from holdfast.backends.redis.cells import RedisCells
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Frame
 from holdfast.backends.redis.protocol import Command
 from holdfast.backends.redis.records import RedisRecords
@@ -49,6 +50,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS_INDEX,
         Capability.RECORDS_WATCH,
         Capability.TRANSPORT,
+        Capability.NAMESPACES,
     }
 )
 CLUSTER_CAPABILITIES = CAPABILITIES - {Capability.MOVABLE_CLOCK}
@@ -91,12 +93,13 @@ class RedisBackend:
         self._db = db
         self._keys = keys
         self.capabilities = CLUSTER_CAPABILITIES if cluster else CAPABILITIES
-        self.cells = RedisCells(db, keys)
-        self.records = RedisRecords(db, keys)
+        self._namespaces = RedisNamespaces(db, keys)
+        self.cells = RedisCells(db, keys, self._namespaces)
+        self.records = RedisRecords(db, keys, self._namespaces)
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
-        self.transport = RedisTransport(db, keys)
+        self.transport = RedisTransport(db, keys, self._namespaces)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Engine."""
@@ -116,7 +119,7 @@ class RedisBackend:
         return self._db.listen((transport.LOG, namespace))
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See CellFacets. Never called, like the next four: their capabilities are missing."""
+        """See CellFacets. Never called, like what else has no capability here."""
         raise NotImplementedError(namespace)
 
     def session(self, order: Order) -> OpenSession:
@@ -132,8 +135,8 @@ class RedisBackend:
         raise NotImplementedError(connection)
 
     async def list_namespaces(self) -> list[str]:
-        """See Backend. Never called: the capability is missing."""
-        raise NotImplementedError
+        """See Backend."""
+        return await self._namespaces.filled()
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend."""

@@ -27,7 +27,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
     hf:clock                 string  the clock's offset in microseconds (cluster: per namespace)
-    hf:namespaces            set     the namespaces with records or messages, for purge
+    hf:namespaces            set     the namespaces that somebody wrote to
 
 A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
 

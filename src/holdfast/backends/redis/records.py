@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Timed
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
@@ -28,23 +29,22 @@ _UNCERTAIN, _REFUSED = -1, 0
 class RedisRecords:
     """See RecordsBackend."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._write = WriteRecords(keys)
         self._read = ReadRecords(keys)
         self._anew = Script("read_record")
         self._purge = Script("purge_records")
-        self._listed: set[str] = set()  # namespaces that the store knows to be in its list
 
     async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
         """See RecordsBackend."""
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        if namespace not in self._listed:
-            await self._list(namespace)
-        seen = self._write.seen.get(namespace, 0)
+        await self._namespaces.note(namespace)
+        seen = await self._seen(namespace)
         items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
@@ -102,15 +102,13 @@ class RedisRecords:
     async def purge(self, limit: int) -> int:
         """See RecordsBackend."""
         gone = 0
-        key = self._keys.namespaces
-        (namespaces,) = await self._db.ask([(b"SMEMBERS", key)], key)
-        for name in sorted(namespaces):
-            base = self._keys.base(name.decode())
+        for name in await self._namespaces.listed():
+            base = self._keys.base(name)
             command = self._purge.call([base, self._keys.clock(base)], [b"%d" % (limit - gone)])
             (removed,) = await self._db.ask([command], base)
             gone += removed
             if removed:
-                await self._db.tell((LOG, name.decode()))
+                await self._db.tell((LOG, name))
             if gone == limit:
                 break
         return gone
@@ -124,15 +122,13 @@ class RedisRecords:
         ((now, reply),) = await self._db.ask([command], base)
         return read_kept(int(now), reply, fields)
 
-    async def _list(self, namespace: str) -> None:
-        key, name = self._keys.namespaces, namespace.encode()
-        (listed,) = await self._db.ask([(b"SISMEMBER", key, name)], key)
-        if not listed:  # a full server refuses SADD, and deleting must go on there
-            await self._db.ask([(b"SADD", key, name)], key)
-        base = self._keys.base(namespace)
-        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
-        self._write.seen[namespace] = int(number or 0)
-        self._listed.add(namespace)
+    async def _seen(self, namespace: str) -> int:
+        """The number of the last change in the namespace that this store knows of."""
+        if namespace not in self._write.seen:
+            base = self._keys.base(namespace)
+            (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+            self._write.seen.setdefault(namespace, int(number or 0))
+        return self._write.seen[namespace]
 
 
 class SeenWrite(NamedTuple):

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.codec import INT64_MAX
@@ -38,9 +39,10 @@ _DEAD = 8
 class RedisTransport:
     """See TransportBackend."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._change = RunScript()
         self._end = EndScript()
         self._answer = AnswerDeliveries(keys)
@@ -52,15 +54,11 @@ class RedisTransport:
         self._dead = Script("list_dead")
         self._bury = Script("bury_dead")
         self._purge = Script("purge_messages")
-        self._listed: set[str] = set()  # namespaces that the store knows to be in its list
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
         namespace = messages[0].namespace
-        if namespace not in self._listed:
-            key = self._keys.namespaces
-            await self._db.ask([(b"SADD", key, namespace.encode())], key)
-            self._listed.add(namespace)
+        await self._namespaces.note(namespace)
         arguments = [b"%d" % DEDUPE_US]
         for _, subject, message_id, trace_id, payload in messages:
             arguments += (message_id.encode(), subject.encode(), payload.encode())
@@ -78,6 +76,7 @@ class RedisTransport:
             b"%d" % from_start,
             uuid4().bytes,
         ]
+        await self._namespaces.note(namespace)
         return bool(await self._run(self._create_group, namespace, arguments))
 
     async def delete_group(self, group: Group) -> bool:
@@ -160,13 +159,11 @@ class RedisTransport:
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
         gone = 0
-        key = self._keys.namespaces
-        (namespaces,) = await self._db.ask([(b"SMEMBERS", key)], key)
-        for name in sorted(namespaces):
+        for name in await self._namespaces.listed():
             above: bytes | None = b"0"
             while above is not None and gone < limit:
                 arguments = [b"%d" % older_than_us, above, b"%d" % (limit - gone)]
-                removed, above = await self._run(self._purge, name.decode(), arguments)
+                removed, above = await self._run(self._purge, name, arguments)
                 gone += removed
         return gone
 
