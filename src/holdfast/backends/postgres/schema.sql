@@ -856,6 +856,7 @@ WITH old AS (
         SELECT c.namespace, c.feed_xid, c.commit_id
         FROM "holdfast".record_changes AS c
         WHERE c.changed_at < v_now - 86400000000
+        ORDER BY c.changed_at
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ),
@@ -1522,6 +1523,6 @@ CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_
 
 CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
 
-CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
+CREATE INDEX record_changes_by_age ON holdfast.record_changes USING btree (changed_at);
 
 CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);
