@@ -82,6 +82,7 @@ class WriteCells:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -125,6 +126,7 @@ class ReadCells:
 
     writes = False
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

@@ -208,6 +208,7 @@ class RunScript:
 
     writes = True
     timed = False
+    joins = False
 
     def command(self, item: Command, *, repeat: bool) -> Command:
         """See Operation."""
@@ -225,6 +226,7 @@ class AnswerDeliveries:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
