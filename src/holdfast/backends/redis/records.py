@@ -25,7 +25,6 @@ from holdfast.facets.records import (
 )
 
 _UNCERTAIN, _REFUSED = -1, 0
-_BYTES_ONLY = {bytes}  # as nearly always: nothing goes, nothing is stamped
 _pack = msgspec.msgpack.Encoder().encode
 
 Flat = list[object]
@@ -225,19 +224,15 @@ class ReadRecords:
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
     """The fields with their values, those that go, and those that are stamped with how far off."""
     values: Flat = []
-    if {*map(type, settings.values())} == _BYTES_ONLY:
-        for field, value in settings.items():
-            values += (field, _word(value))  # type: ignore[arg-type]
-        return values, [], []
     gone: Flat = []
     stamps: Flat = []
     for field, value in settings.items():
-        if value is None:
-            gone.append(field)
-        elif isinstance(value, Stamp):
-            stamps += (field, value.after_us)
-        else:
+        if isinstance(value, bytes):
             values += (field, _word(value))
+        elif value is None:
+            gone.append(field)
+        else:
+            stamps += (field, value.after_us)
     return values, gone, stamps
 
 
