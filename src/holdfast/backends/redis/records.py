@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -174,7 +175,7 @@ class WriteRecords:
                 item.seen,
                 *_sorted(settings),
                 [*expect],
-                [False if value is None else _word(value) for value in expect.values()],
+                [value is not None and _word(value) for value in expect.values()],
             )
         )
         return self._script.call([base, self._keys.clock(base)], [packed])
@@ -223,6 +224,12 @@ class ReadRecords:
 
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
     """The fields with their values, those that go, and those that are stamped with how far off."""
+    try:
+        # Nearly always: there are only values, and they are text.
+        texts = [value.decode() for value in settings.values()]  # type: ignore[union-attr]
+        return [*chain.from_iterable(zip(settings, texts, strict=True))], [], []
+    except (AttributeError, UnicodeDecodeError):
+        pass
     values: Flat = []
     gone: Flat = []
     stamps: Flat = []

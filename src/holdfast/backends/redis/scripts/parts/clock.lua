@@ -13,5 +13,5 @@ end
 
 -- All digits of a whole number: tostring would give 1.7e+15.
 local function digits(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end

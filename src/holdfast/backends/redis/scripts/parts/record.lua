@@ -15,7 +15,7 @@ local function parse_meta(meta)
 end
 
 local function format_meta(op, updated, expires, number)
-  return op .. string.format('%.0f:%.0f:%.0f', updated, expires, number)
+  return op .. string.format('%d:%d:%d', updated, expires, number)
 end
 
 -- What a script knows of the namespace, and the changes that it makes: they are written down
