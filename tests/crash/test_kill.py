@@ -146,7 +146,7 @@ def postgres() -> Iterator[PostgresServer]:
 def test_a_killed_writer_loses_no_acknowledged_write_on_sqlite(
     colour: str, zygote: Zygote, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    kills = KILLS // 2 or 150
+    kills = KILLS // 2 or 100
     rng = random.Random(f"{SEED}/{colour}")
     hits = surplus = 0
     for number, start in enumerate(range(0, kills, KILLS_PER_DATABASE)):

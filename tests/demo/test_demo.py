@@ -74,7 +74,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_on_a_terminal_a_live_table_shows_the_kill_and_right_sums(folder: Path) -> None:
-    terminal = Terminal(SHORT, environment(folder))
+    # Long enough that on a busy machine too the others sell when one is killed.
+    terminal = Terminal([*DEMO, "--seconds", "3", "--workers", "3"], environment(folder))
     try:
         terminal.read_until("")
         assert terminal.process.wait() == 0, terminal.shown

@@ -125,6 +125,7 @@ class CellsMachine(RuleBasedStateMachine):
         if hours:
             self.pair.move_clock(hours)
         self.both(at, "set", name, value, op_id=op_id)
+        self.both(at, "get", name)
 
     @rule(at=places, name=draw.any_names, value=draw.any_values)
     def set_anything(self, at: int, name: str, value: object) -> None:

@@ -89,6 +89,7 @@ class RecordsMachine(RuleBasedStateMachine):
     def set_fields(self, at: int, key: str, fields: Mapping[str, bytes | None]) -> None:
         self._model(at).set_fields(key, fields)
         self._write(at, None, "set_fields", key, fields)
+        self.get(at, key)
 
     @rule(at=places, key=keys, expect=settings, fields=settings, right=st.booleans())
     def compare_and_set(
@@ -106,13 +107,15 @@ class RecordsMachine(RuleBasedStateMachine):
         self.counts["swaps won" if applied else "swaps lost"] += 1
         self._write(at, applied, "compare_and_set", key, expect=expect, set=fields)
 
-    @rule(at=places, key=keys, first=st.booleans())
-    def delete(self, at: int, key: str, first: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+    @rule(at=places, key=keys, first=st.booleans(), again=st.booleans())
+    def delete(self, at: int, key: str, first: bool, again: bool) -> None:  # noqa: FBT001 - drawn
         if first:  # or there would seldom be anything to delete
             self.put(at, key, {"x": b"1"}, None)
         there = self._model(at).delete(key)
         self.counts["deleted"] += there
         self._write(at, there, "delete", key)
+        if again:
+            self.repeat()
 
     @rule(at=places, key=keys, ttl=hours)
     def expire(self, at: int, key: str, ttl: int | None) -> None:
@@ -141,7 +144,7 @@ class RecordsMachine(RuleBasedStateMachine):
         prefix=st.sampled_from(PREFIXES),
         asked=conditions,
         most=st.sampled_from([None, 1, 3]),
-        first=st.booleans(),
+        first=st.sampled_from(["", "what is asked for", "9"]),
     )
     def scan(
         self,
@@ -149,10 +152,11 @@ class RecordsMachine(RuleBasedStateMachine):
         prefix: str,
         asked: list[tuple[str, str, bytes]],
         most: int | None,
-        first: bool,  # noqa: FBT001 - Hypothesis draws it
+        first: str,
     ) -> None:
         if first:  # or there would seldom be anything to find
-            self.put(at, "a.b", {name: value for name, _, value in asked} or {"x": b"1"}, None)
+            same = {name: b"9" if first == "9" else value for name, _, value in asked}
+            self.put(at, "a.b", same or {"x": b"1"}, None)
         wanted = self._model(at).scan(prefix, asked, most)
         assert self._scan(at, prefix, asked, most) == wanted, (prefix, asked, most)
         self.counts["scans"] += 1
@@ -164,8 +168,10 @@ class RecordsMachine(RuleBasedStateMachine):
             self._call(at, "create_index" if make else "drop_index", *index)
             self.counts["indexes"] += make
 
-    @rule(hours=st.integers(1, 2), purge=st.booleans())
-    def tick(self, hours: int, purge: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+    @rule(hours=st.integers(1, 2), purge=st.booleans(), first=st.booleans())
+    def tick(self, hours: int, purge: bool, first: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        if first:  # or there would seldom be anything to purge
+            self.put(0, "a", {"x": b"1"}, 1)
         colour, store = self.stores[0]
         colour.run(move_clock(store, hours * HOUR))
         for model in self.models:

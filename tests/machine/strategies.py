@@ -16,7 +16,7 @@ _VALUES = [
     None,
     0,
     1,
-    True,
+    *(True, True, True),
     1.0,
     -0.0,
     "",

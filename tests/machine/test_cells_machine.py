@@ -24,7 +24,7 @@ from tests.machine.planted import BRANCH_FAULTS, FAULTS, Planted, PlantedBranche
 from tests.machine.planted_feeds import FEED_FAULTS
 from tests.machine.planted_sessions import SESSION_FAULTS
 
-EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "300"))
 LONG_RUN = "HOLDFAST_EXAMPLES" in os.environ
 SEED = os.environ.get("HOLDFAST_SEED") or str(random.randrange(10**9))
 # A new PostgreSQL schema costs 50 ms. Examples share a database in turn, in their own namespaces.
