@@ -283,6 +283,33 @@ def _warnings(caplog: pytest.LogCaptureFixture, url: str) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
+def test_one_that_is_refused_harms_no_neighbour_in_its_script(
+    server: ValkeyServer,
+    client: Any,  # noqa: ANN401 - redis-py's
+) -> None:
+    async def work() -> list[object]:
+        async with holdfast.open_async(server.url(prefix="joined")) as store:
+            await store.records.put("gone", {"x": 1})
+            client.set("joined:{default}:r:b", "not a hash")
+            before = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+            answers: list[object] = await asyncio.gather(
+                *(store.records.put(key, {"x": 1}) for key in "abc"),
+                store.records.delete("gone"),
+                store.records.compare_and_swap("a", "x", 1, b"\xff"),
+                return_exceptions=True,
+            )
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            assert calls == before + 1
+            found = [key async for key, _ in store.records.scan()]
+            assert found == ["a", "c"]
+            assert await store.records.get_field("a", "x") == b"\xff"
+            return answers
+
+    first, refused, *others = asyncio.run(work())
+    assert (first, others) == (None, [None, True, True])
+    assert isinstance(refused, holdfast.Database)
+
+
 def test_a_server_that_promises_less_is_warned_of_once(
     server: ValkeyServer, client: Any, caplog: pytest.LogCaptureFixture  # noqa: ANN401 - redis-py's
 ) -> None:  # fmt: skip

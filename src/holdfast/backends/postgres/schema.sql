@@ -918,19 +918,23 @@ BEGIN
         PERFORM "holdfast".reindex_record(v_row.namespace, v_row.key, v_row.fields, NULL);
     END LOOP;
 
-WITH old AS (
-        SELECT c.namespace, c.feed_xid, c.commit_id
+-- Mostly nothing is old, and the index's first entry tells.
+    cut := 0;
+    IF (SELECT min(c.changed_at) FROM "holdfast".record_changes AS c) >= v_now - 86400000000 THEN
+        RETURN;
+    END IF;
+    WITH old AS (
+        SELECT c.ctid AS place
         FROM "holdfast".record_changes AS c
         WHERE c.changed_at < v_now - 86400000000
+        ORDER BY c.changed_at
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ),
     dropped AS (
+        -- By their places, which are locked: joined by keys, all entries might be read.
         DELETE FROM "holdfast".record_changes AS c
-        USING old AS o
-        WHERE c.namespace = o.namespace
-          AND c.feed_xid = o.feed_xid
-          AND c.commit_id = o.commit_id
+        WHERE c.ctid = ANY (ARRAY(SELECT o.place FROM old AS o))
         RETURNING c.namespace, c.feed_xid, c.commit_id
     ),
     floors AS (
@@ -1594,6 +1598,6 @@ CREATE INDEX messages_by_commit ON holdfast.messages USING btree (namespace, com
 
 CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
 
-CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
+CREATE INDEX record_changes_by_age ON holdfast.record_changes USING btree (changed_at);
 
 CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);

@@ -86,6 +86,7 @@ class WriteCells:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -129,6 +130,7 @@ class ReadCells:
 
     writes = False
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

@@ -61,13 +61,13 @@ class Keys:
 
     def __init__(self, prefix: str, *, cluster: bool) -> None:
         self._prefix = prefix
-        self._cluster = cluster
+        self._clock = None if cluster else f"{prefix}:clock".encode()
         self.namespaces = f"{prefix}:namespaces".encode()
         self.channel = f"{prefix}:changes".encode()
         self.read_clock: list[list[bytes]] = [[b"TIME"]]
         """The commands whose answers add up to the store's clock."""
-        if not cluster:
-            self.read_clock.append([b"GET", self.clock(b"")])
+        if self._clock is not None:
+            self.read_clock.append([b"GET", self._clock])
 
     def base(self, namespace: str) -> bytes:
         """With which all keys of the namespace begin."""
@@ -78,7 +78,7 @@ class Keys:
 
         A script of a cluster sees its own hash slot only, so there the clock cannot be moved.
         """
-        return base + b":clock" if self._cluster else f"{self._prefix}:clock".encode()
+        return self._clock or base + b":clock"
 
 
 @lru_cache(maxsize=1000)

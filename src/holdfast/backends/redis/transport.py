@@ -211,6 +211,7 @@ class RunScript:
 
     writes = True
     timed = False
+    joins = False
 
     def command(self, item: Command, *, repeat: bool) -> Command:
         """See Operation."""
@@ -239,6 +240,7 @@ class AnswerDeliveries:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
