@@ -180,6 +180,8 @@ class AsyncConnection:
 
 def _is_replica(reply: Reply) -> bool:
     """True if the server was the primary once: the address may lead to another one by now."""
+    if isinstance(reply, list) and reply:
+        reply = reply[0]  # a script for several writes, each of them refused
     return isinstance(reply, Refusal) and reply.code == "READONLY"
 
 
