@@ -43,6 +43,7 @@ class SqliteTransport:
         self._db = db
         self._publish = PublishMessages()
         self._works = Works()
+        self._answer = AnswerDeliveries()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
@@ -99,8 +100,9 @@ class SqliteTransport:
 
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
-        works = [_answering(answer) for answer in answers]
-        return await self._db.write(self._works, works, 0, given_back(answers))
+        for answer in answers:
+            _place(answer.place)
+        return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
         """See TransportBackend."""
@@ -222,6 +224,31 @@ class Works:
         return [work(on) for work in items]
 
 
+class AnswerDeliveries:
+    """True for each answer that was of the last delivery."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Answer], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        return [self._answer(on, answer, repeat=repeat) for answer in items]
+
+    def _answer(self, on: SqliteConnection, answer: Answer, *, repeat: bool) -> bool:
+        group, place, number, due_us, _ = answer
+        commit_id = _place(place)
+        found = _find(on, group)
+        if found is None:
+            return False
+        if due_us != ACK:
+            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
+            return on.raw.changes() > 0
+        on.execute(_OWN["ack"], (found.id, commit_id, number))
+        if on.raw.changes() > 0:
+            return True
+        # A commit may be told to have failed and be there. Then nothing is left of the delivery.
+        return repeat and on.execute(_OWN["find_delivery"], (found.id, commit_id)).get is None
+
+
 class FoundGroup(NamedTuple):
     """A group's row."""
 
@@ -280,24 +307,6 @@ def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> lis
     if position > found.position:
         on.execute(_OWN["move_group"], (position, found.id))
     return delivered
-
-
-def _answering(answer: Answer) -> Callable[[SqliteConnection], bool]:
-    """What an answer does: True if it was of the last delivery."""
-    group, place, number, due_us, _ = answer
-    commit_id = _place(place)
-
-    def work(on: SqliteConnection) -> bool:
-        found = _find(on, group)
-        if found is None:
-            return False
-        if due_us == ACK:
-            on.execute(_OWN["ack"], (found.id, commit_id, number))
-        else:
-            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
-        return on.raw.changes() > 0
-
-    return work
 
 
 def _place(place: str) -> int:

@@ -119,6 +119,12 @@ WHERE group_id = :id
   AND number = :number
   AND due_at IS NOT NULL
 
+-- name: find_delivery
+SELECT number
+FROM hf.deliveries
+WHERE group_id = :id
+  AND commit_id = :commit_id
+
 -- name: set_due
 UPDATE hf.deliveries
 SET due_at = :due_at

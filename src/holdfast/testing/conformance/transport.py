@@ -14,6 +14,7 @@ from holdfast.testing.world import World
 
 TRANSPORT = needs(Capability.TRANSPORT)
 CLOCK = needs(Capability.TRANSPORT, Capability.MOVABLE_CLOCK)
+_MOMENT = 0.1  # seconds
 SOON = 10.0  # seconds until a message must have come
 
 
@@ -26,7 +27,8 @@ async def _next(consumer: AsyncConsumer) -> AsyncDelivery:
 async def _payloads(consumer: AsyncConsumer) -> list[Any]:
     """What there is now, acknowledged."""
     found = []
-    while (delivery := await consumer.next(0)) is not None:
+    # PostgreSQL holds messages back while any older transaction of the server is open.
+    while (delivery := await consumer.next(_MOMENT)) is not None:
         found.append(delivery.message.payload)
         assert await delivery.ack()
     return found
