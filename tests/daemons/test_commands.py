@@ -31,6 +31,7 @@ def test_help_names_the_commands_and_their_options() -> None:
             "--root",
             "--interval",
             "--threshold",
+            "--keep",
             "--once",
             "--json",
         ],
@@ -127,7 +128,8 @@ def test_namespace_subjects_and_group_are_those_asked_for(tmp_path: Path) -> Non
 NAMES = ["acme", "a/b", "..", "über", "default"]
 
 
-def test_all_namespaces_are_archived_each_in_its_folder(url: str, tmp_path: Path) -> None:
+def test_all_namespaces_are_archived_each_in_its_folder(any_url: str, tmp_path: Path) -> None:
+    url = any_url
     with holdfast.open(url) as store:
         for name in NAMES:
             view = store.namespace(name)
@@ -150,13 +152,17 @@ def test_all_namespaces_are_archived_each_in_its_folder(url: str, tmp_path: Path
         assert totals(process)["messages"] == 1
 
 
-def test_all_namespaces_are_swept(url: str) -> None:
+def test_all_namespaces_are_swept(any_url: str) -> None:
+    url = any_url
     with holdfast.open(url) as store:
         for name in NAMES:
             stuck(store.namespace(name), 2)
         pass_time(url, 31)
-        done = totals(command("sweep", url, "--all-namespaces", "--once", "--json"))
-        assert done["retried"] == 10
+        store.transport.publish("a", "young")
+        once = ("sweep", url, "--all-namespaces", "--once", "--json")
+        assert totals(command(*once)) == {"retried": 10, "failed": 0, "queued": 0, "purged": 0}
+        purged = {"retried": 0, "failed": 0, "queued": 0, "purged": 10}  # each was queued once
+        assert totals(command(*once, "--keep", "30")) == purged
         process = command("sweep", url, "--all-namespaces", "--interval", "0.1", "--json")
         later = store.namespace("later")
         stuck(later, 1)

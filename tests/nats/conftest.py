@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.testing.nats import NatsServer
+from tests.faults.conftest import colour
+
+__all__ = ["colour", "server"]
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,20 @@ def test_payload_above_the_servers_limit_is_refused_with_a_hint() -> None:
         assert store.records.get_field("a", "x") == b"x" * 62 * KIB
 
 
+def test_long_names_are_asked_for_in_questions_that_the_server_takes() -> None:
+    with (
+        NatsServer({"max_payload": 16 * KIB}) as server,
+        holdfast.open(server.fresh_url()) as store,
+    ):
+        cells = {f"k{number:03}{'x' * 900}": number for number in range(50)}
+        store.cells.set_many(cells)
+        assert store.cells.list() == list(cells)
+        store.cells.set_many(dict.fromkeys(cells, 0))
+        for name in cells:
+            store.records.put(name, {"x": 1})
+        assert [key for key, _ in store.records.scan()] == list(cells)
+
+
 def test_many_large_records_are_scanned_in_pages() -> None:
     with NatsServer() as server, holdfast.open(server.fresh_url()) as store:
         for number in range(40):
@@ -73,16 +87,35 @@ def test_many_large_records_are_scanned_in_pages() -> None:
         assert max(pages) <= 28  # of 600 KB
 
 
-def test_a_full_server_refuses_and_keeps_what_it_has() -> None:
+def test_a_full_server_refuses_keeps_what_it_has_and_works_again() -> None:
     settings = {"jetstream": {"max_file_store": 1024 * KIB}}
-    with NatsServer(settings) as server, holdfast.open(server.fresh_url()) as store:
+    with NatsServer(settings) as server, holdfast.open(server.url(bucket="full")) as store:
+        store.transport.create_group("g", ">")
+        store.transport.publish("subject", "x")
+        delivery = store.transport.fetch("g")
+        assert delivery is not None
+        store.records.put("large", {"x": b"x" * 128 * KIB})
         written = fill(store)
         assert 0 < len(written) < 64
         for key in written:
             assert store.records.get_field(key, "x") == b"x" * 32 * KIB
-        with pytest.raises(holdfast.Database, match="no room"):
-            store.cells.set("c", "x" * 32 * KIB)
+        # A delete is a write too, and so is an answer.
+        for call in (
+            lambda: store.cells.set("c", "x" * 32 * KIB),
+            lambda: store.records.delete(written[0]),
+            lambda: store.transport.publish("more", "x" * 32 * KIB),
+            delivery.ack,
+        ):
+            with pytest.raises(holdfast.Database, match="no room") as caught:
+                call()
+            assert not caught.value.outcome_unknown
         assert store.cells.get("c") is None
+        # Whoever looks after the server makes room.
+        asyncio.run(ask(server, "STREAM.PURGE.full_state", filter="full.records.default.large"))
+        assert store.records.delete(written[0]) is True
+        assert store.cells.set("c", "x" * 32 * KIB) == 1
+        assert delivery.ack() is True
+        assert [key for key, _ in store.records.scan()] == sorted(written[1:])
 
 
 def fill(store: Store) -> list[str]:

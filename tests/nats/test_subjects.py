@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.backends.nats.subjects import Place, from_tokens, namespace_token, to_tokens
+from holdfast.runtime.blocking import run
+from holdfast.sync.store import Store
 from holdfast.testing.nats import NatsServer
 
 ODD = "".join([*string.printable, *".....*>%%% ä😀\x7f\u2003\ud7ff\U0010ffff"])
@@ -90,3 +92,29 @@ def test_odd_keys_are_watched(server: NatsServer) -> None:
             store.records.put(key, {"x": 1})
         told = [watch.next(10) for _ in KEYS]
         assert [change.key for change in told if isinstance(change, holdfast.RecordChange)] == KEYS
+
+
+def test_a_scan_does_not_go_on_with_the_names_of_an_older_one(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.backends.nats.names._WINDOW", 4)
+
+    def page(store: Store, after: str | None) -> list[str]:
+        found, _ = run(
+            store._backend.records.page(  # noqa: SLF001 - a scan that its reader leaves half way
+                "default", prefix="", after=after, limit=2, fields=None
+            )
+        )
+        return [one.key for one in found]
+
+    with holdfast.open(server.fresh_url()) as store:
+        for number in range(8):
+            store.records.put(f"k{number}", {"x": 1})
+        assert [page(store, after) for after in (None, "k1", "k3")] == [
+            ["k0", "k1"], ["k2", "k3"], ["k4", "k5"],
+        ]  # fmt: skip
+        for key in ("a0", "a1", "k5.new"):  # now another window ends where that page did
+            store.records.put(key, {"x": 1})
+        assert [page(store, after) for after in (None, "a1", "k1", "k3", "k5")] == [
+            ["a0", "a1"], ["k0", "k1"], ["k2", "k3"], ["k4", "k5"], ["k5.new", "k6"],
+        ]  # fmt: skip

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import AsyncStore
+from holdfast import AsyncStore, StoreConfig
 from holdfast.backends.nats.subjects import cover
 from holdfast.facets.transport import pattern_regex
 from holdfast.runtime.blocking import run
@@ -26,11 +26,15 @@ from holdfast.sync.transport import Consumer
 from holdfast.testing.nats import NatsCluster, NatsServer
 from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
+from holdfast.testing.world import Colour
+from tests.faults.lost_groups import lost_group_answers
 
 PATIENCE = 60.0
 CUTS = 10
 PUBLISH = (b".published.", b"Nats-Msg-Id")
+TAKE = (b".open.", b".groups.default.g _INBOX")  # a message, and the position after it
 COMMIT = b"Nats-Batch-Commit"
+MANY = 100  # too many to be taken one by one
 CONDITION = b"Nats-Expected-Last-Subject-Sequence"
 
 
@@ -269,7 +273,7 @@ def test_lost_answers_double_nothing(store: Store, proxy: FaultProxy, *, arrives
         for number in range(CUTS):
             cut(PUBLISH[number % 2])
             store.transport.publish("a", number)
-            cut(COMMIT)
+            cut(TAKE[number // 2 % 2])
             delivery = consumer.next(timeout=PATIENCE)
             assert delivery is not None
             assert (delivery.message.payload, delivery.number) == (number, 1)
@@ -281,14 +285,73 @@ def test_lost_answers_double_nothing(store: Store, proxy: FaultProxy, *, arrives
     assert store.transport.dead_letters("g") == []
 
 
+def test_a_lost_answer_about_a_group_is_told_rightly(
+    server: NatsServer, proxy: FaultProxy, colour: Colour
+) -> None:
+    async def work() -> None:
+        store = await colour.open(proxy.through(server.fresh_url()), "default", None)
+        await lost_group_answers(store, lambda: proxy.cut_before_reply(b"HPUB"))
+        await store.close()
+
+    colour.run(work())
+    assert proxy.counts.cuts >= 4  # a group that is as wanted is only looked at
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_answer_doubles_none_of_many(
+    store: Store, proxy: FaultProxy, *, arrives: bool
+) -> None:
+    cut = proxy.cut_before_reply if arrives else proxy.cut_before_server
+    store.transport.create_group("g", "a", ack_timeout=3600, max_deliveries=1)
+    for number in range(MANY):
+        store.transport.publish("a", number)
+    with store.transport.consumer("g", prefetch=MANY) as consumer:
+        cut(COMMIT)
+        deliveries = consumer.next_batch(PATIENCE)
+        assert [delivery.message.payload for delivery in deliveries] == list(range(MANY))
+        assert consumer.next(timeout=0) is None
+        assert consumer.ack_batch(deliveries) == MANY
+    assert proxy.counts.cuts == 1
+    assert store.transport.status("g").dead == 0
+
+
+def test_a_consumer_that_dies_while_it_takes_a_message_leaves_it_to_others(
+    server: NatsServer, proxy: FaultProxy
+) -> None:
+    url = server.fresh_url()
+    with holdfast.open(url) as store:
+        transport = store.transport
+        transport.create_group("g", "a", ack_timeout=30)
+        for number in range(3):
+            transport.publish("a", number)
+        victim = holdfast.open(proxy.through(url), config=StoreConfig(call_timeout=1))
+        proxy.black_hole_at(TAKE[1])
+        with pytest.raises(holdfast.Timeout):
+            victim.transport.fetch("g")
+        proxy.cut()
+        victim.close()
+        status = transport.status("g")
+        assert (status.waiting, status.delivered) == (2, 1)
+        with transport.consumer("g", prefetch=2) as consumer:
+            assert _rest(consumer) == [1, 2]
+            run(store._backend.move_clock(31 * 1_000_000))  # noqa: SLF001 - for tests only
+            delivery = consumer.next(timeout=0)
+            assert delivery is not None
+            assert (delivery.message.payload, delivery.number) == (0, 2)
+            assert delivery.ack() is True
+            assert consumer.next(timeout=0) is None
+        status = transport.status("g")
+        assert (status.waiting, status.delivered, status.dead) == (0, 0, 0)
+
+
 def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(server: NatsServer) -> None:
     with holdfast.open(server.fresh_url()) as store:
         transport = store.namespace("x y").transport
         transport.create_group("held", "held")
         transport.create_group("dead", ["dead", "never.*"], max_deliveries=1)
         transport.create_group("waits", "waits")
-        for number in range(3):
-            for subject in ("held", "dead", "waits", "nobody"):
+        for subject in ("held", "nobody", "dead", "waits", "later"):
+            for number in range(3):
                 transport.publish(subject, number)
         with transport.consumer("held", prefetch=3) as held, transport.consumer("dead") as dead:
             delivery = held.next(timeout=0)
@@ -305,6 +368,7 @@ def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(server: NatsServer)
         assert [letter.message.payload for letter in letters] == [0, 1, 2]
         with transport.consumer("waits") as waits:
             assert _rest(waits) == [0, 1, 2]
+        assert transport.purge(older_than=500) == 9  # what was held, waited, and came later
 
 
 words = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join)

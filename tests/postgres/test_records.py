@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 import holdfast
+from holdfast.facets.records_scan import sort_key
 from holdfast.runtime.blocking import run
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import move_clock
@@ -62,3 +64,59 @@ def test_a_repeated_batch_knows_its_own_writes(url: str) -> None:
         raw.commit()
         assert answers == [(True,), (True,)]
         assert store.records.get("a") == holdfast.Record({"x": b"1", "y": b"2"})
+
+
+def test_puts_beside_the_making_of_an_index_are_in_it(url: str) -> None:
+    async def work() -> None:
+        place = f"{url}?schema=beside"
+        async with holdfast.open_async(place) as store, holdfast.open_async(place) as other:
+            made = asyncio.Event()
+
+            async def put(writer: holdfast.AsyncStore, name: str) -> int:
+                number, more = 0, 20
+                while more:  # some of them after the index is there
+                    more -= made.is_set()
+                    keys = [f"{name}.{number}.{n}" for n in range(5)]
+                    await asyncio.gather(*(writer.records.put(key, {"x": 1}) for key in keys))
+                    number += 1
+                return 5 * number
+
+            writers = [
+                asyncio.ensure_future(put(store, "a")),
+                asyncio.ensure_future(put(other, "b")),
+            ]
+            await store.records.put("c", {"x": 1})
+            await store.records.create_index("", "x")
+            made.set()
+            written = sum(await asyncio.gather(*writers)) + 1
+            assert await _indexed(store, b"1") == written
+            await asyncio.gather(*(other.records.put(f"a.0.{n}", {"x": 2}) for n in range(5)))
+            await store.records.put("c", {"y": 2})
+            assert (await _indexed(store, b"1"), await _indexed(store, b"2")) == (written - 6, 5)
+
+    asyncio.run(work())
+
+
+async def _indexed(store: holdfast.AsyncStore, value: bytes) -> int:
+    """How many entries the one index has for the value."""
+    async with store.transaction() as tx:
+        ((found,),) = await tx.execute(
+            "SELECT count(*) FROM beside.record_index_entries WHERE sort = %s",
+            (sort_key(value),),
+        )
+    return int(found)
+
+
+def test_a_look_for_old_entries_reads_none_that_are_new(url: str) -> None:
+    with holdfast.open(f"{url}?schema=young") as store:
+        with store.transaction() as tx:
+            for n in range(3000):
+                tx.records.put(f"a{n % 10}", {"x": n})
+        with psycopg.connect(url) as raw:
+            raw.execute("SELECT young.purge_records(400)")
+            found = raw.execute(
+                "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables "
+                "WHERE schemaname = 'young' AND relname = 'record_changes'"
+            ).fetchall()
+    ((read,),) = found
+    assert read <= 1  # the oldest

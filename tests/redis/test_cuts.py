@@ -221,15 +221,15 @@ def test_a_repeat_is_uncertain_only_if_something_was_forgotten_since(server: Val
         write = SeenWrite(_swap(uuid4().bytes, time.monotonic()), 0)
         command = operation.command(write, repeat=True)
         client.zremrangebyrank("doubt:{default}:ops", 0, 0)
-        assert run(db.ask([command], b"")) == [-1]
+        assert run(db.ask([command], b"")) == [[-1]]
         with pytest.raises(holdfast.Unavailable, match="others have written") as caught:
             operation.answer(-1, write)
         assert caught.value.outcome_unknown
         run(backend.move_clock(3600 * 1_000_000))
-        assert run(db.ask([command], b"")) == [4]  # what is there is older than the first try
+        assert run(db.ask([command], b"")) == [[4]]  # what is there is older than the first try
         assert store.records.get("a") == Record({"n": b"1"})
         store.records.put("a", {"n": 5})
-        assert run(db.ask([command], b"")) == [4]  # known, though not the newest
+        assert run(db.ask([command], b"")) == [[4]]  # known, though not the newest
         assert store.records.get("a") == Record({"n": b"5"})
 
 

@@ -15,7 +15,9 @@ import pytest
 import holdfast
 from holdfast import Capability, StoreConfig
 from holdfast.runtime.blocking import run
+from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
+from holdfast.testing.world import Colour
 
 PATIENCE = 20.0
 
@@ -201,8 +203,10 @@ def test_bad_places_are_told_apart(server: ValkeyServer) -> None:
 
 
 def test_a_full_server_refuses_writes_and_says_so(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
-    with holdfast.open(server.fresh_url()) as store:
+    url = server.fresh_url()
+    with holdfast.open(url) as store:
         store.records.put("kept", {"x": 1})
+        store.records.put("other", {"x": 1})
         store.records.put("large", {"x": b"x" * 100_000})
         client.config_set("maxmemory", 1)
         try:
@@ -213,6 +217,8 @@ def test_a_full_server_refuses_writes_and_says_so(server: ValkeyServer, client: 
                 store.cells.set("c", "x")
             assert store.records.get_field("kept", "x") == b"1"
             assert store.records.delete("large") is True
+            with holdfast.open(url) as new:
+                assert new.records.delete("other") is True
         finally:
             client.config_set("maxmemory", 0)
         store.records.put("more", {"x": 1})
@@ -231,6 +237,34 @@ def test_a_replica_takes_no_writes() -> None:
         assert store.cells.get("x") is None
 
 
+def test_a_primary_that_became_a_replica_is_left(colour: Colour) -> None:
+    """After a failover the store's address leads to another server: it must connect anew."""
+
+    async def work(proxy: FaultProxy, url: str, client: Any) -> None:  # noqa: ANN401 - redis-py's
+        store = await colour.open(proxy.through(url), "default", None)
+        try:
+            await store.records.put("a", {"x": 1})
+            client.execute_command("REPLICAOF", "127.0.0.1", other.port)
+            before = proxy.counts.connections
+            for number in range(1, 3):
+                with pytest.raises(holdfast.Unavailable, match="READONLY") as caught:
+                    await store.records.put("a", {"x": 2})
+                assert not caught.value.outcome_unknown
+                assert proxy.counts.connections == before + number - 1
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            await store.records.put("a", {"x": 3})
+        finally:
+            await store.close()
+
+    with (
+        ValkeyServer() as server,
+        ValkeyServer() as other,
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        contextlib.closing(server.client()) as client,
+    ):
+        colour.run(work(proxy, server.fresh_url(durability="standard"), client))
+
+
 def test_something_else_under_our_keys_is_told(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
     with holdfast.open(server.url(prefix="foreign")) as store:
         client.set("foreign:{default}:r:a", "not ours")
@@ -247,6 +281,33 @@ def _warnings(caplog: pytest.LogCaptureFixture, url: str) -> list[str]:
         store.cells.set("x", 1)
         store.cells.set("x", 2)
     return [record.getMessage() for record in caplog.records]
+
+
+def test_one_that_is_refused_harms_no_neighbour_in_its_script(
+    server: ValkeyServer,
+    client: Any,  # noqa: ANN401 - redis-py's
+) -> None:
+    async def work() -> list[object]:
+        async with holdfast.open_async(server.url(prefix="joined")) as store:
+            await store.records.put("gone", {"x": 1})
+            client.set("joined:{default}:r:b", "not a hash")
+            before = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+            answers: list[object] = await asyncio.gather(
+                *(store.records.put(key, {"x": 1}) for key in "abc"),
+                store.records.delete("gone"),
+                store.records.compare_and_swap("a", "x", 1, b"\xff"),
+                return_exceptions=True,
+            )
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            assert calls == before + 1
+            found = [key async for key, _ in store.records.scan()]
+            assert found == ["a", "c"]
+            assert await store.records.get_field("a", "x") == b"\xff"
+            return answers
+
+    first, refused, *others = asyncio.run(work())
+    assert (first, others) == (None, [None, True, True])
+    assert isinstance(refused, holdfast.Database)
 
 
 def test_a_server_that_promises_less_is_warned_of_once(

@@ -16,6 +16,8 @@ from holdfast.runtime.blocking import run
 from holdfast.sync.transport import Delivery
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
+from holdfast.testing.world import Colour
+from tests.faults.lost_groups import lost_group_answers
 
 PATIENCE = 8.0  # seconds: less than a listener waits that has missed its hint
 
@@ -189,6 +191,18 @@ def test_a_repeated_ack_is_refused_if_another_has_the_message(
         proxy.cut_before_reply(b"EVALSHA")
         assert late.ack() is False
         assert store.transport.status("g").delivered == 1
+
+
+def test_a_lost_answer_about_a_group_is_told_rightly(
+    server: ValkeyServer, proxy: FaultProxy, colour: Colour
+) -> None:
+    async def work() -> None:
+        store = await colour.open(proxy.through(server.fresh_url()), "default", None)
+        await lost_group_answers(store, lambda: proxy.cut_before_reply(b"EVALSHA"))
+        await store.close()
+
+    colour.run(work())
+    assert proxy.counts.cuts == 5
 
 
 def test_messages_of_a_lost_answer_come_again(server: ValkeyServer, proxy: FaultProxy) -> None:

@@ -52,9 +52,9 @@ class AsyncStore:
         return AsyncStore(self._backend, name, self._config, owner=False)
 
     async def namespaces(self) -> list[str]:
-        """The namespaces that have cells, records or groups of consumers, in byte order.
+        """The namespaces that have cells, records, messages or groups, in byte order.
 
-        One whose last record or cell was deleted may be told for a while.
+        One that has become empty may be told for a while, on NATS for good.
         """
         require(self._backend, Capability.NAMESPACES)
         return await self._backend.list_namespaces()

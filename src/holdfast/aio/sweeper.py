@@ -6,7 +6,8 @@ A task that is `claimed` or `running` past its `timeout_at` (without one: `thres
 `updated_at`) is pending again, with one retry more; at `max_retries` it has failed. A `pending`
 one that nobody took is queued once more, under the same message id, and loses nothing. Every
 change is made only if the task is still exactly as it was seen, so several sweepers may run, and
-a completion that comes at the last moment wins.
+a completion that comes at the last moment wins. Then records that have expired go, and messages
+that are done and older than `keep`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from holdfast.facets.daemons import SweepResult
 from holdfast.facets.records import Record
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import HELD, TaskState, TaskStatus
-from holdfast.facets.transport import check_span
+from holdfast.facets.transport import KEEP_SECS, check_span
 
 if TYPE_CHECKING:
     from holdfast.aio.store import AsyncStore
 
 _log = logging.getLogger("holdfast.sweeper")
 _PAGE = 1000  # tasks of one state in one sweep
+_PURGE_PAGE = 500  # messages: so soon a stop is noticed
 _SLICE = 0.2  # seconds: so soon a stop is noticed
 
 
@@ -42,11 +44,16 @@ class AsyncSweeper:
         root: str = "gbe",
         interval: Duration = 30,
         threshold: Duration = 300,
+        keep: Duration | None = KEEP_SECS,
     ) -> None:
+        """`keep`: for how long messages that are done stay in the store; None: for good."""
         self._store = store
         self._tasks = store.tasks.below(root)
         self._interval = check_span(interval, "interval") / MICROSECONDS
         self._threshold_ms = check_span(threshold, "threshold") // 1000
+        self._keep = keep
+        if keep is not None:
+            check_span(keep, "keep", least_us=0)
         self._stopped = False
         self._indexed = False
         self.totals = SweepResult()
@@ -83,7 +90,18 @@ class AsyncSweeper:
                     return self.totals - before
                 self.totals += await self._handle(task)
         self.totals += SweepResult(purged=await self._store.records.purge())
+        await self._purge_messages()
         return self.totals - before
+
+    async def _purge_messages(self) -> None:
+        if self._keep is None or Capability.TRANSPORT not in self._store.capabilities:
+            return
+        while not self._stopped:
+            gone = await self._store.transport.purge(self._keep, limit=_PURGE_PAGE)
+            self.totals += SweepResult(purged=gone)
+            if gone < _PURGE_PAGE:
+                break
+            await self._store.pause(0)
 
     async def _index(self) -> None:
         """See to it that a sweep reads only what is due, where the engine can."""

@@ -29,8 +29,10 @@ from holdfast.clock import MICROSECONDS, Duration, to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState
 from holdfast.facets.backend import Capability, TransportFacets, require
+from holdfast.facets.names import check_name
 from holdfast.facets.transport import (
     ACK,
+    KEEP_SECS,
     Answer,
     DeadLetter,
     Delivered,
@@ -42,6 +44,7 @@ from holdfast.facets.transport import (
     StoredMessage,
     check_deliveries,
     check_group_name,
+    check_limit,
     check_message_id,
     check_patterns,
     check_span,
@@ -80,11 +83,11 @@ class AsyncTransport:
         """
         require(self._backend, Capability.TRANSPORT)
         check_subject(subject)
-        chosen = str(uuid_utils.uuid7() if message_id is None else message_id)
-        if trace_id is not None and not isinstance(trace_id, str):
-            raise InvalidArgument(f"trace_id: wanted text, found {type(trace_id).__name__}")
+        chosen = str(uuid_utils.uuid7()) if message_id is None else check_message_id(message_id)
+        if trace_id is not None:
+            check_name(trace_id, what="trace_id")
         text = self._encode(subject, payload)
-        message = Publish(self._namespace, subject, check_message_id(chosen), trace_id, text)
+        message = Publish(self._namespace, subject, chosen, trace_id, text)
         await self._transport.publish([message], len(text))
         return chosen
 
@@ -147,6 +150,8 @@ class AsyncTransport:
         In a transaction the answer is part of it: work and `ack` commit together.
         """
         place = self._group(group)
+        if consumer:
+            check_group_name(consumer)
         found = await self._transport.fetch(place, consumer, 1)
         return AsyncDelivery(self._backend, place, found.messages[0]) if found.messages else None
 
@@ -172,8 +177,7 @@ class AsyncTransport:
 
         The `place` of the last one is the next page's `after`.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InvalidArgument(f"limit: wanted a whole number above zero, found {limit!r}")
+        check_limit(limit)
         found = await self._transport.dead(self._group(group), after=after, limit=limit)
         return [
             DeadLetter(_message(one.message), one.place, one.deliveries, to_datetime(one.died_at))
@@ -188,17 +192,24 @@ class AsyncTransport:
         """True if there was that dead letter: it is gone now."""
         return await self._transport.bury(self._group(group), place, revive=False)
 
-    async def purge(self, older_than: Duration = 7 * 24 * 3600) -> int:
-        """How many messages of the store, all namespaces, were removed: old ones that are done."""
+    async def purge(self, older_than: Duration = KEEP_SECS, *, limit: int | None = None) -> int:
+        """How many messages of the store, all namespaces, were removed: old ones that are done.
+
+        They go from the oldest on, at most `limit` of them. The sweeper does this.
+        """
         require(self._backend, Capability.TRANSPORT)
         age = check_span(older_than, "older_than", least_us=0)
+        if limit is not None:
+            check_limit(limit)
         total = 0
-        while True:
-            gone = await self._transport.purge(age, _PURGE_PAGE)
+        while limit is None or total < limit:
+            page = _PURGE_PAGE if limit is None else min(_PURGE_PAGE, limit - total)
+            gone = await self._transport.purge(age, page)
             total += gone
-            if gone < _PURGE_PAGE:
-                return total
+            if gone < page:
+                break
             await self._backend.pause()
+        return total
 
     def _group(self, name: str) -> Group:
         require(self._backend, Capability.TRANSPORT)

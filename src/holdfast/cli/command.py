@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.cli import daemons
 from holdfast.errors import InvalidArgument, StoreError
+from holdfast.facets.transport import KEEP_SECS
 
 _URL = "the store: sqlite:///path.db, postgresql://…"
 _EPILOG = "Ctrl-C or SIGTERM stops it after the work at hand; a second one ends it at once."
@@ -66,6 +67,10 @@ def _add_sweep(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--threshold", type=_seconds, default=300.0, metavar="SECS",
         help="without a change a task that has no timeout is stuck after that (default 300)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=_seconds, default=float(KEEP_SECS), metavar="SECS",
+        help="remove messages that are done after that (default 604800, a week)",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="sweep once, and end")
 

@@ -39,20 +39,30 @@ def sweep(options: argparse.Namespace) -> SweepResult:
     """Sweep until a signal comes, or once: what was done."""
     with open_store(options.url, options.namespace) as store:
 
-        def make(view: Store) -> Sweeper:
+        def make(view: Store, keep: float | None) -> Sweeper:
             return Sweeper(
-                view, root=options.root, interval=options.interval, threshold=options.threshold
+                view,
+                root=options.root,
+                interval=options.interval,
+                threshold=options.threshold,
+                keep=keep,
             )
 
         if options.all_namespaces:
-            everywhere = Everywhere(store, lambda name: make(store.namespace(name)))
+
+            def make_one(name: str) -> Sweeper:
+                # Messages are purged in all namespaces at once: one of the sweepers is enough.
+                first = not everywhere.daemons
+                return make(store.namespace(name), options.keep if first else None)
+
+            everywhere = Everywhere(store, make_one)
             _stop_by_signal(everywhere, once=options.once)
             if options.once:
                 everywhere.run_once(Sweeper.sweep)
             else:
                 everywhere.run(_swept, options.interval)
             return sum((each.totals for each in everywhere.daemons.values()), SweepResult())
-        sweeper = make(store)
+        sweeper = make(store, options.keep)
         _stop_by_signal(sweeper, once=options.once)
         if options.once:
             sweeper.sweep()

@@ -12,7 +12,7 @@ from holdfast.facets.transport import GroupStatus
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """What a sweep did: tasks retried, failed, queued again; expired records purged."""
+    """What a sweep did: tasks retried, failed, queued again; records and messages purged."""
 
     retried: int = 0
     failed: int = 0

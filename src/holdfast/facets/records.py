@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -387,21 +388,43 @@ def to_settings(
         raise InvalidArgument(
             f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
         )
+    names_size = _plain_size(tuple(fields))
+    if names_size is None:
+        return _each_setting(fields)
+    try:
+        kept = [_PLAIN[type(value)](value) for value in fields.values()]
+    except (KeyError, UnicodeEncodeError, OverflowError):
+        return _each_setting(fields)
+    return dict(zip(fields, kept, strict=True)), names_size + sum(map(len, kept))
+
+
+@lru_cache(maxsize=1000)
+def _plain_size(fields: tuple[str, ...]) -> int | None:
+    """How long these names are, None if one of them needs a closer look.
+
+    Records of one kind have the same fields: nearly always this is known.
+    """
+    if all(type(field) is str and _plain_field(field) for field in fields):
+        return sum(map(len, fields))
+    return None
+
+
+def _digits(number: int) -> bytes:
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise OverflowError
+    return b"%d" % number
+
+
+# How values of the usual types are kept. What one of these refuses is looked at again.
+_PLAIN: dict[type, Callable[[Any], bytes]] = {bytes: bytes, str: str.encode, int: _digits}
+
+
+def _each_setting(fields: Mapping[str, object]) -> tuple[dict[str, bytes | Stamp | None], int]:
     settings: dict[str, bytes | Stamp | None] = {}
     size = 0
     for field, value in fields.items():
-        # A put has many fields, so the usual ones cost no call that can be spared.
-        if type(field) is not str or not _plain_field(field):
-            check_field(field)
-        setting: bytes | Stamp | None
-        if type(value) is bytes:
-            setting = value
-        elif type(value) is str and value.isascii():
-            setting = value.encode()
-        else:
-            setting = to_setting(value, field)
-        settings[field] = setting
-        size += len(field) + (len(setting) if type(setting) is bytes else _STAMP_BYTES)
+        settings[check_field(field)] = setting = to_setting(value, field)
+        size += len(field) + (len(setting) if isinstance(setting, bytes) else _STAMP_BYTES)
     return settings, size
 
 

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -33,6 +34,8 @@ from holdfast.facets.names import check_name
 LOG = "transport"  # the name of the log of messages
 
 DEDUPE_US = 120 * 1_000_000
+KEEP_SECS = 7 * 24 * 3600
+"""For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
 _LONGEST_US = 365 * 24 * 3600 * 1_000_000
 _TOKEN = re.compile(r"[^\s\x00-\x1f\x7f.:*>]+")
@@ -174,7 +177,11 @@ class TransportBackend(Protocol):
         """True if there was that dead letter: it is gone now, or to be delivered again."""
 
     async def purge(self, older_than_us: int, limit: int) -> int:
-        """Remove up to `limit` messages that old which no group still needs. How many."""
+        """Remove up to `limit` messages that are so old and that no group still needs. How many.
+
+        In a namespace it may end at the first message that is younger, or that some group has
+        not come to: its cost must not grow with what is behind that.
+        """
 
 
 def given_back(answers: Sequence[Answer]) -> tuple[str, str] | None:
@@ -200,6 +207,8 @@ def check_subject(subject: str) -> str:
 
 def check_patterns(subjects: str | Iterable[str]) -> tuple[str, ...]:
     """The subjects that a group asks for: `*` stands for one word, `>` at the end for the rest."""
+    if not isinstance(subjects, Iterable) or isinstance(subjects, bytes):
+        raise InvalidArgument(f"subjects: wanted text, found {type(subjects).__name__}")
     patterns = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     if not patterns:
         raise InvalidArgument("subjects: wanted at least one")
@@ -233,9 +242,10 @@ def check_group_name(name: str) -> str:
     return name
 
 
-def check_message_id(message_id: str) -> str:
-    """The message id itself, when it is a legal one."""
-    return check_name(message_id, what="message_id")
+def check_message_id(message_id: str | UUID) -> str:
+    """The message id as text, when it is a legal one."""
+    text = str(message_id) if isinstance(message_id, UUID) else message_id
+    return check_name(text, what="message_id")
 
 
 def check_deliveries(number: int) -> int:
@@ -249,6 +259,13 @@ def check_deliveries(number: int) -> int:
             f"max_deliveries: wanted a whole number from 1 to {_MOST_DELIVERIES}, found {number!r}"
         )
     return number
+
+
+def check_limit(limit: int) -> int:
+    """How many things at most, when that makes sense."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgument(f"limit: wanted a whole number above zero, found {limit!r}")
+    return limit
 
 
 def check_span(duration: Duration, name: str, *, least_us: int = 1) -> int:

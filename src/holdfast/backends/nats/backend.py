@@ -13,6 +13,7 @@ from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.hints import Hints
 from holdfast.backends.nats.messages import SHAPE as MESSAGES
 from holdfast.backends.nats.names import Names
+from holdfast.backends.nats.namespaces import Namespaces
 from holdfast.backends.nats.records import NatsRecords
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token
@@ -46,6 +47,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS,
         Capability.RECORDS_WATCH,
         Capability.TRANSPORT,
+        Capability.NAMESPACES,
     }
 )
 """Of a store on a server from 2.12 on; on an older one `set_many` and the transport are missing."""
@@ -76,15 +78,20 @@ class NatsBackend:
         self._messages = Stream(db.connection, config, MESSAGES)
         self._wakes = Wakes(db, self._stream, seconds(config.poll_interval))
         self._hints = Hints(db, self._stream, seconds(config.poll_interval))
+        self._namespaces = Namespaces(self._stream)
         writer, names = Writer(self._stream, self._clock), Names(self._stream)
-        self.records = NatsRecords(db, self._stream, self._clock, writer, names)
-        self.cells = NatsCells(db, self._stream, writer, names)
+        self.records = NatsRecords(
+            db, self._stream, self._clock, writer, names, namespaces=self._namespaces
+        )
+        self.cells = NatsCells(db, self._stream, writer, names, namespaces=self._namespaces)
         self.capabilities = CAPABILITIES
         self.branches = missing()
         self.search = missing()
         self.events = missing()
         self.record_indexes = missing()
-        self.transport = NatsTransport(db, self._stream, self._messages, self._clock, self._wakes)
+        self.transport = NatsTransport(
+            db, self._stream, self._messages, self._clock, self._wakes, namespaces=self._namespaces
+        )
         db.on_close = self._wake_all  # so that who waits finds the store closed
         db.connection.on_reconnect = self._reconnected
 
@@ -133,8 +140,8 @@ class NatsBackend:
         raise NotImplementedError(connection)
 
     async def list_namespaces(self) -> list[str]:
-        """See Backend. Never called: the capability is missing."""
-        raise NotImplementedError
+        """See Backend. Also those in which there is nothing any more."""
+        return await self._db.run(self._list_namespaces())
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend. Never called: `nats stream backup` is the tool for it."""
@@ -164,6 +171,9 @@ class NatsBackend:
 
     async def _ping(self) -> None:
         await self._stream.info(self._stream.deadline())
+
+    async def _list_namespaces(self) -> list[str]:
+        return await self._namespaces.listed(self._stream.deadline())
 
     async def _now_us(self) -> int:
         return await self._clock.now_us(self._stream.deadline())

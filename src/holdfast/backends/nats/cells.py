@@ -9,13 +9,14 @@ more: an id that comes again after that many others is a new operation here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from holdfast.backends.nats.change import Decided, Writer
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.names import Names
+from holdfast.backends.nats.namespaces import Namespaces
 from holdfast.backends.nats.stream import MOST_ATOMIC, Entry, Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.errors import InvalidArgument, StoreError, Unavailable
@@ -60,11 +61,14 @@ def _body(found: Entry | None) -> Body:
 class NatsCells:
     """See CellsBackend. There are no branches, and no history."""
 
-    def __init__(self, db: NatsDb, stream: Stream, writer: Writer, names: Names) -> None:
+    def __init__(
+        self, db: NatsDb, stream: Stream, writer: Writer, names: Names, *, namespaces: Namespaces
+    ) -> None:
         self._db = db
         self._stream = stream
         self._writer = writer
         self._names = names
+        self._namespaces = namespaces
 
     async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """See CellsBackend."""
@@ -74,7 +78,7 @@ class NatsCells:
             raise InvalidArgument(
                 f"set_many: {len(changes)} cells, at most {MOST_ATOMIC} fit into one commit on NATS"
             )
-        return await self._db.run(self._write(changes))
+        return await self._db.run(self._write(changes, {write.key[0] for write in writes}))
 
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
@@ -103,8 +107,13 @@ class NatsCells:
         """See CellsBackend."""
         raise NotImplementedError(namespace, branch, after, limit)
 
-    async def _write(self, changes: Sequence[CellChange]) -> list[CellOutcome]:
-        return await self._writer.write_all(changes, self._stream.deadline())
+    async def _write(
+        self, changes: Sequence[CellChange], namespaces: Iterable[str]
+    ) -> list[CellOutcome]:
+        deadline = self._stream.deadline()
+        for namespace in namespaces:
+            await self._namespaces.note(namespace, deadline)
+        return await self._writer.write_all(changes, deadline)
 
     async def _get(self, key: CellKey) -> StoredCell | None:
         found = await self._stream.get(self._subject(key), self._stream.deadline())

@@ -10,7 +10,7 @@ answer can tell; then the server removes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -103,9 +103,23 @@ class Deliveries:
         entry = await self._stream.get(self._subject(group_id, DEAD, place), deadline)
         return None if entry is None else _dead(entry)
 
-    async def places(self, group_id: str) -> set[int]:
-        """Of all messages that the group still needs, seen at one time, and a few others."""
-        return set(await self._places(group_id, None))
+    async def undone(self, group_id: str, places: Sequence[int], deadline: float) -> set[int]:
+        """Those of the places whose messages the group has and is not done with, or gave up."""
+        undone: set[int] = set()
+        for at in range(0, len(places), _AT_ONCE // 2):
+            # Both of a place in one answer: one may become the other at any time.
+            subjects = [
+                self._subject(group_id, kind, place)
+                for place in places[at : at + _AT_ONCE // 2]
+                for kind in (OPEN, DEAD)
+            ]
+            found = await self._stream.get_many(subjects, deadline)
+            undone.update(
+                _place(subject)
+                for subject, entry in found.items()
+                if (_open(entry) if f".{OPEN}." in subject else _dead(entry)) is not None
+            )
+        return undone
 
     async def drop(self, group_id: str, deadline: float) -> None:
         """Remove all entries of a group that was deleted."""
@@ -114,7 +128,7 @@ class Deliveries:
         )
 
     def set_open(self, group_id: str, place: int, body: OpenBody, revision: int | None) -> Message:
-        """What makes the delivery so; on top of the revision, or whatever is there."""
+        """What makes the delivery so; on top of the revision (0: nothing), or whatever is there."""
         return Message(self._subject(group_id, OPEN, place), _encode(body), revision)
 
     def set_dead(self, group_id: str, place: int, body: DeadBody) -> Message:
@@ -141,10 +155,10 @@ class Deliveries:
     def _subject(self, group_id: str, kind: str, place: int) -> str:
         return f"{self._stream.root}.{_KIND}.{group_id}.{kind}.{place:x}"
 
-    async def _places(self, group_id: str, kind: str | None) -> list[int]:
+    async def _places(self, group_id: str, kind: str) -> list[int]:
         found: set[int] = set()
-        async for subjects in self._stream.subjects(self.below(group_id, kind)):
-            found.update(map(_place, subjects))
+        async for page in self._stream.subjects(self.below(group_id, kind)):
+            found.update(map(_place, page.subjects))
         return sorted(found)
 
     async def _read(

@@ -42,14 +42,16 @@ _TOO_LARGE = {10054, 10097}
 _FULL = (Database, ": the stream or its server has no room left")
 _OFF = (InvalidState, ": the store needs a server with JetStream")
 _NOT_AS_WANTED = (InvalidArgument, "")  # a stream that cannot be made like that
-_LATER = (NotSent, "")  # no leader now, or a new one in the middle of a batch, or too many of them
+# No leader now, or a new one in the middle of a batch, too many of them, or an earlier try of the
+# same message is still being stored: this one was not.
+_LATER = (NotSent, "")
 _ERRORS: dict[int, tuple[type[Exception], str]] = {
     10071: (WrongSequence, ""),
     10164: (WrongSequence, ""),
     **dict.fromkeys((10002, 10023, 10028, 10047, 10077), _FULL),
     **dict.fromkeys((10039, 10076), _OFF),
     **dict.fromkeys((10005, 10052, 10058, 10065, 10074), _NOT_AS_WANTED),
-    **dict.fromkeys((10008, 10009, 10176, 10210, 10211), _LATER),
+    **dict.fromkeys((10008, 10009, 10158, 10176, 10210, 10211), _LATER),
     **dict.fromkeys((10037, 10057), (NoMessage, "")),
     10059: (NotFound, ": the store's stream is not there"),
 }

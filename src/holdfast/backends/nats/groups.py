@@ -17,6 +17,8 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.backends.nats.errors import NoAnswer, NotSent
+from holdfast.backends.nats.questions import PAUSE
 from holdfast.backends.nats.stream import Entry, Message, Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
@@ -121,6 +123,36 @@ class Groups:
         """All groups of all namespaces."""
         return list((await self._all(f"{self._stream.root}.{_KIND}.>", deadline)).values())
 
+    async def move(self, held: Held, position: int, op_id: bytes, deadline: float) -> bool:
+        """True when the group's position is there or beyond.
+
+        False if it is another group by now, or asks for other subjects: then nobody has looked
+        for those up to there.
+        """
+        now: Held | None = held
+        while now is not None and now.body.id == held.body.id:
+            if now.body.position >= position:
+                return True
+            if now.body.subjects != held.body.subjects:
+                return False
+            if await swap(self._stream, [self.moved(now, position, op_id)], deadline) is not None:
+                return True
+            now = await self.get(held.group, deadline)
+        return False
+
+    async def tell_returned(self, group: Group, deadline: float) -> None:
+        """Make every consumer look for deliveries that are due.
+
+        Without that they look an `ack_timeout` after the last time.
+        """
+        while (patience := self._stream.patience(deadline)) > 0:
+            try:
+                await self._stream.publish(self.returned(group), patience)
+            except (NotSent, NoAnswer):
+                await asyncio.sleep(PAUSE)
+            else:
+                return
+
     def moved(self, held: Held, position: int, op_id: bytes) -> Message:
         """What puts the group's position there."""
         body = msgspec.structs.replace(held.body, position=position, op_id=op_id)
@@ -137,7 +169,7 @@ class Groups:
     async def _all(self, matching: str, deadline: float) -> dict[str, GroupBody]:
         subjects: set[str] = set()
         async for page in self._stream.subjects(matching):
-            subjects.update(page)
+            subjects.update(page.subjects)
         found = await self._stream.get_many(sorted(subjects), deadline)
         bodies = {subject: _body(entry) for subject, entry in found.items()}
         return {subject: body for subject, body in bodies.items() if body is not None}

@@ -33,10 +33,17 @@ from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError
 from holdfast.facets.transport import DEDUPE_US, Publish, StoredMessage, pattern_regex
 
-SHAPE = Shape("messages", "Holdfast: messages of the transport", ("messages.>", "published.>"), {})
 KIND = "messages"
 _IDS = "published"
 _REMEMBER_SECS = DEDUPE_US // MICROSECONDS + 2  # the server's clock decides when it goes
+_KNOWN_NS = (_REMEMBER_SECS + 60) * 1_000_000_000
+SHAPE = Shape(
+    "messages",
+    "Holdfast: messages of the transport",
+    (f"{KIND}.>", f"{_IDS}.>"),
+    # Longer than the entry of the id, or who found that at its end would store a second message.
+    {"duplicate_window": _KNOWN_NS},
+)
 _LOOK_AT = 50  # messages at least, when some of them may not be for the group
 _COUNT_AT_ONCE = 500
 _PAUSE = 0.002
@@ -178,20 +185,23 @@ class Messages:
             after = entries[-1].seq
         return count, oldest
 
-    async def page(self, after: int, limit: int, deadline: float) -> tuple[list[Entry], int]:
-        """The next messages of all namespaces, and how many more there are."""
-        return await self.stream.log(f"{self.stream.root}.{KIND}.>", after, limit, deadline)
+    async def reached(self, wanted: Wanted, after: int, deadline: float) -> int:
+        """The place up to which, from the given one on, there is no wanted message."""
+        end = await self.end(deadline)
+        while True:
+            look = await self.next(wanted, after, 1, deadline)
+            if look.messages:
+                return look.messages[0].seq - 1
+            if look.upto == after:
+                return max(after, end)
+            after = look.upto
 
-    async def remove(self, seq: int, deadline: float) -> bool:
-        """True if the message was there."""
-        question = {"seq": seq, "no_erase": True}
-        try:
-            await self.stream.questions.api(
-                f"STREAM.MSG.DELETE.{self.stream.name}", question, deadline
-            )
-        except NoMessage:
-            return False
-        return True
+    async def page(
+        self, namespace: str, after: int, limit: int, deadline: float
+    ) -> tuple[list[Entry], int]:
+        """The namespace's next messages, and how many more there are."""
+        everything = f"{Place(self.stream.root, KIND, namespace).root}>"
+        return await self.stream.log(everything, after, limit, deadline)
 
     async def _claim(
         self, one: Publish, send: Callable[[Message], Awaitable[int | None]], deadline: float

@@ -54,6 +54,7 @@ class Names:
         if not rest and window.whole:
             return None
         last = window.names[at - 1]
+        self._windows.pop((place.root, prefix, last), None)  # of somebody who came here before
         if rest:
             self._windows[place.root, prefix, last] = window._replace(at=at)
             if len(self._windows) > _MOST_WINDOWS:
@@ -64,11 +65,11 @@ class Names:
         names: list[str] = []
         whole = True
         seen = 0
-        async for subjects in self._stream.subjects(place.below(prefix)):
-            seen = seen or self._stream.seen
+        async for page in self._stream.subjects(place.below(prefix)):
+            seen = seen or page.last_seq
             both = {
                 name
-                for name in map(place.name, subjects)
+                for name in map(place.name, page.subjects)
                 if name.startswith(prefix) and (after is None or name > after)
             }
             both.update(names)

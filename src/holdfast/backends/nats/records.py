@@ -19,6 +19,7 @@ from holdfast.backends.nats.change import Decided, Writer
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.names import Names
+from holdfast.backends.nats.namespaces import Namespaces
 from holdfast.backends.nats.stream import MARKER_SECS, Entry, Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.clock import MICROSECONDS
@@ -76,13 +77,21 @@ class NatsRecords:
     """See RecordsBackend."""
 
     def __init__(
-        self, db: NatsDb, stream: Stream, clock: NatsClock, writer: Writer, names: Names
+        self,
+        db: NatsDb,
+        stream: Stream,
+        clock: NatsClock,
+        writer: Writer,
+        names: Names,
+        *,
+        namespaces: Namespaces,
     ) -> None:
         self._db = db
         self._stream = stream
         self._clock = clock
         self._writer = writer
         self._names = names
+        self._namespaces = namespaces
 
     def place(self, namespace: str) -> Place:
         """Where the namespace's records are."""
@@ -146,6 +155,8 @@ class NatsRecords:
 
     async def _write(self, writes: Sequence[RecordWrite]) -> list[bool]:
         deadline = self._stream.deadline()
+        for namespace in {write.key[0] for write in writes}:
+            await self._namespaces.note(namespace, deadline)
         changes = [RecordChange(self.place(w.key[0]).subject(w.key[1]), w) for w in writes]
         if len(changes) == 1:
             return [await self._writer.write(changes[0], deadline)]

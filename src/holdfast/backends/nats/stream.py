@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -30,7 +30,8 @@ MOST_ATOMIC = 1000
 MARKER_SECS = 25 * 3600
 """For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
 
-_MOST_ASKED = 256  # subjects in one question: a thousand long ones would not fit into a message
+_MOST_ASKED = 256  # subjects in one question
+_AROUND = 200  # bytes of a question beside its subjects
 _PAGE_BYTES = 8 * 1024 * 1024
 _LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
 _LEFT = "Nats-Num-Pending"
@@ -75,7 +76,7 @@ class Shape(NamedTuple):
 STATE = Shape(
     "state",
     "Holdfast: the newest value of each record, cell and group",
-    ("records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
+    ("namespaces.*", "records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
     {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
 )
 
@@ -153,15 +154,15 @@ class Stream:
             found.get("limit", 0),
         )
 
-    async def subjects(self, matching: str) -> AsyncIterator[Iterable[str]]:
-        """All subjects that match the filter, in pages, some of them twice.
+    async def subjects(self, matching: str) -> AsyncIterator[Info]:
+        """The stream with all subjects that match the filter, in pages, some of them twice.
 
         Each page may take as long as a call: the server tells 100,000 at a time.
         """
         offset = 0
         while True:
             info = await self.info(self.deadline(), matching, offset)
-            yield info.subjects
+            yield info
             if offset + info.limit >= info.total:
                 return
             offset += info.limit - _LIST_OVERLAP
@@ -187,7 +188,7 @@ class Stream:
         """
         begin, count = 0, _MOST_ASKED
         while begin < len(subjects):
-            page = subjects[begin : begin + count]
+            page = self._fitting(subjects[begin : begin + count])
             entries, complete = await self._newest(page, deadline)
             if complete:
                 yield page, entries
@@ -249,6 +250,15 @@ class Stream:
         newest = self._acknowledged(answer)
         return list(range(newest - len(messages) + 1, newest + 1))
 
+    async def remove(self, seq: int, deadline: float) -> bool:
+        """True if that very message was there: it is gone, and leaves no marker."""
+        question = {"seq": seq, "no_erase": True}
+        try:
+            await self.questions.api(f"STREAM.MSG.DELETE.{self.name}", question, deadline)
+        except NoMessage:
+            return False
+        return True
+
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}
@@ -259,6 +269,15 @@ class Stream:
     async def unfollow(self, name: str, deadline: float) -> None:
         """Drop the consumer."""
         await self.questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
+
+    def _fitting(self, subjects: Sequence[str]) -> Sequence[str]:
+        """The first of them, as many as fit into one question."""
+        room = self._connection.max_payload - _AROUND
+        for at, subject in enumerate(subjects):
+            room -= len(subject) + len('"",')
+            if room < 0:
+                return subjects[: max(1, at)]
+        return subjects
 
     def _wanted(self) -> dict[str, Any]:
         """The stream as it is made."""

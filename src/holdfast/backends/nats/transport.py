@@ -8,7 +8,7 @@ the messages are a stream of their own (messages.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -18,8 +18,10 @@ from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.deliveries import Deliveries, OpenBody
 from holdfast.backends.nats.fetching import Fetching, Place
 from holdfast.backends.nats.groups import GroupBody, Groups, Held
-from holdfast.backends.nats.messages import Messages, Wanted, decode_body
-from holdfast.backends.nats.stream import Entry, Stream
+from holdfast.backends.nats.messages import Messages, Wanted
+from holdfast.backends.nats.namespaces import Namespaces
+from holdfast.backends.nats.purging import Purging
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.swap import swap
 from holdfast.backends.nats.wakes import Wakes
 from holdfast.codec import INT64_MAX
@@ -35,23 +37,30 @@ from holdfast.facets.transport import (
     no_group,
 )
 
-_LOOK_AT = 256  # messages at a time, when old ones are removed
-
 
 class NatsTransport:
     """See TransportBackend."""
 
     def __init__(
-        self, db: NatsDb, stream: Stream, messages: Stream, clock: NatsClock, wakes: Wakes
+        self,
+        db: NatsDb,
+        stream: Stream,
+        messages: Stream,
+        clock: NatsClock,
+        wakes: Wakes,
+        *,
+        namespaces: Namespaces,
     ) -> None:
         self._db = db
         self._stream = stream
         self._clock = clock
         self._wakes = wakes
+        self._namespaces = namespaces
         self._messages = Messages(messages, clock)
         self._groups = Groups(stream)
         self._deliveries = Deliveries(stream)
         self._fetching = Fetching(stream, clock, self._groups, self._deliveries, self._messages)
+        self._purging = Purging(clock, self._groups, self._deliveries, self._messages, namespaces)
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend. Each by itself: without transactions there is one at a time."""
@@ -93,11 +102,12 @@ class NatsTransport:
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
-        return await self._db.run(self._purge(older_than_us, limit))
+        return await self._db.run(self._purging.purge(older_than_us, limit))
 
     async def _publish(self, messages: Sequence[Publish]) -> None:
         deadline = self._stream.deadline()
         for message in messages:
+            await self._namespaces.note(message.namespace, deadline)
             await self._messages.publish(message, deadline)
         for namespace in {message.namespace for message in messages}:
             await self._wakes.tell(namespace)
@@ -107,27 +117,14 @@ class NatsTransport:
 
         async def begin(old: GroupBody | None) -> int:
             if old is not None:
-                return await self._reached(old, deadline)
+                # Its position stays behind while there is nothing for it, and what was not for
+                # it then must not be when it asks for other subjects.
+                wanted = Wanted(self._stream.root, old.namespace, old.subjects)
+                return await self._messages.reached(wanted, old.position, deadline)
             return 0 if order.from_start else await self._messages.end(deadline)
 
+        await self._namespaces.note(order.group.namespace, deadline)
         return await self._groups.create(order, begin, deadline)
-
-    async def _reached(self, body: GroupBody, deadline: float) -> int:
-        """The place up to which the group has all that it asked for until now.
-
-        Its position stays behind while there is nothing for it, and what was not for it then
-        must not be when it asks for other subjects.
-        """
-        end = await self._messages.end(deadline)
-        wanted = Wanted(self._stream.root, body.namespace, body.subjects)
-        after = body.position
-        while True:
-            look = await self._messages.next(wanted, after, 1, deadline)
-            if look.messages:
-                return look.messages[0].seq - 1
-            if look.upto == after:
-                return max(after, end)
-            after = look.upto
 
     async def _delete_group(self, group: Group) -> bool:
         deadline = self._stream.deadline()
@@ -161,15 +158,14 @@ class NatsTransport:
             if found is None or found.body.number != answer.number:
                 return False
             if answer.due_us == ACK:
-                writes = [self._deliveries.done(group_id, place, found.revision)]
+                write = self._deliveries.done(group_id, place, found.revision)
             else:
                 due_at = await self._clock.now_us(deadline) + answer.due_us
                 body = replace(found.body, due_at=due_at, op_id=uuid4().bytes)
-                writes = [
-                    self._deliveries.set_open(group_id, place, body, found.revision),
-                    self._groups.returned(answer.group),
-                ]
-            if await swap(self._stream, writes, deadline) is not None:
+                write = self._deliveries.set_open(group_id, place, body, found.revision)
+            if await swap(self._stream, [write], deadline) is not None:
+                if answer.again:
+                    await self._groups.tell_returned(answer.group, deadline)
                 return True
 
     async def _held(self, group: Group, deadline: float) -> Held:
@@ -189,8 +185,10 @@ class NatsTransport:
         waiting, first = await self._messages.waiting(
             self._wanted(held), held.body.position, deadline
         )
+        # What is handed out right now has an entry, and is still above the position.
+        waiting -= sum(one.place > held.body.position for one in found)
         times = [one.body.published_at for one in found] + ([] if first is None else [first])
-        return waiting, len(found), len(dead), min(times, default=None)
+        return max(0, waiting), len(found), len(dead), min(times, default=None)
 
     async def _dead(self, group: Group, after: int, limit: int) -> list[DeadMessage]:
         deadline = self._stream.deadline()
@@ -223,45 +221,6 @@ class NatsTransport:
             if await swap(self._stream, writes, deadline) is not None:
                 await self._wakes.tell(group.namespace)
                 return True
-
-    async def _purge(self, older_than_us: int, limit: int) -> int:
-        deadline = self._stream.deadline()
-        cutoff = await self._clock.now_us(deadline) - older_than_us
-        needed = await self._needed(deadline)
-        gone = after = 0
-        left = 1
-        while left and gone < limit:
-            entries, left = await self._messages.page(after, _LOOK_AT, deadline)
-            after = entries[-1].seq if entries else after
-            old = [
-                entry.seq
-                for entry in entries
-                if decode_body(entry.data).published_at < cutoff and not needed(entry)
-            ]
-            removed = await asyncio.gather(
-                *(self._messages.remove(seq, deadline) for seq in old[: limit - gone])
-            )
-            gone += sum(removed)
-        return gone
-
-    async def _needed(self, deadline: float) -> Callable[[Entry], bool]:
-        """True for a message that some group is still to get, or has and is not done with."""
-        # The groups first: what one takes after that is above the position that is known here.
-        groups = [
-            (body.position, Wanted(self._stream.root, body.namespace, body.subjects), body.id)
-            for body in await self._groups.bodies(deadline)
-        ]
-        taken: set[int] = set()
-        for _, _, group_id in groups:
-            taken |= await self._deliveries.places(group_id)
-
-        def needed(entry: Entry) -> bool:
-            return entry.seq in taken or any(
-                entry.seq > position and wanted.matches(entry.subject)
-                for position, wanted, _ in groups
-            )
-
-        return needed
 
 
 def _place(place: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
@@ -24,6 +24,7 @@ from holdfast.facets.records import RecordKey, RecordWrite, Stamp, StoredRecord,
 
 _log = logging.getLogger("holdfast.records")
 _FILL_PAGE = 1000  # records per transaction, whose rows are locked meanwhile
+_BYTES_ONLY = {bytes}  # neither a Stamp nor a removal, and not no fields at all
 _PURGE_EVERY, _PURGE_SLICE = 200, 400  # calls, and rows: twice of what they can leave
 
 
@@ -34,7 +35,7 @@ class PostgresRecords(SqlRecords):
         queries = load(__package__, "records.sql", dialect)
         feed = load(__package__, "cells.sql", dialect)
         batches = RecordBatches(
-            write=WriteRecords(queries["write_record"], queries["write_records"]),
+            write=WriteRecords(queries),
             purge=PurgeRecords(queries["purge_records"]),
             create=CreateIndex(queries["create_index"]),
             fill=FillIndex(queries["fill_index"]),
@@ -94,22 +95,51 @@ class ReadRecords:
 
 
 class WriteRecords:
-    """Writes; the same record may come many times."""
+    """Writes; the same record may come many times.
 
-    def __init__(self, one: str, many: str) -> None:
-        self._one = one
-        self._many = many
+    Puts of different records, which is most of all writes, are one statement without a look at
+    what was there. Where an index has to be kept that answers no, and is not asked again.
+    """
+
+    def __init__(self, queries: Mapping[str, str]) -> None:
+        self._put_one = queries["put_record"]
+        self._put_many = queries["put_records"]
+        self._write_one = queries["write_record"]
+        self._write_many = queries["write_records"]
+        self._indexed: set[str] = set()  # namespaces that have had an index
 
     async def apply(
         self, on: PgConnection, items: Sequence[RecordWrite], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
+        if not repeat and self._are_puts(items) and await self._put(on, items):
+            return [True] * len(items)
         writes = [_spelled(write, repeat=repeat) for write in items]
         if len(writes) == 1:
-            rows = await on.fetch(self._one, writes[0])
+            rows = await on.fetch(self._write_one, writes[0])
         else:
-            rows = await on.fetch(self._many, _arrays(writes))
+            rows = await on.fetch(self._write_many, _arrays(writes))
         return [applied for (applied,) in rows]
+
+    def _are_puts(self, items: Sequence[RecordWrite]) -> bool:
+        if len(items) > 1 and len({write.key for write in items}) < len(items):
+            return False
+        return all(
+            write.blind
+            and write.key[0] not in self._indexed
+            and {*map(type, write.set.values())} == _BYTES_ONLY
+            for write in items
+        )
+
+    async def _put(self, on: PgConnection, items: Sequence[RecordWrite]) -> bool:
+        """False if there is an index, and nothing was written."""
+        if len(items) == 1:
+            ((done,),) = await on.fetch(self._put_one, _put(items[0]))
+        else:
+            ((done,),) = await on.fetch(self._put_many, _puts(items))
+        if not done:
+            self._indexed.update(write.key[0] for write in items)
+        return bool(done)
 
 
 class PurgeRecords:
@@ -185,6 +215,27 @@ def _place(order: IndexOrder) -> dict[str, object]:
     return {"namespace": order.namespace, "prefix": prefix, "fields": text_array(fields)}
 
 
+def _put(write: RecordWrite) -> dict[str, object]:
+    namespace, key = write.key
+    return {
+        "namespace": namespace,
+        "key": key,
+        "set": pack(write.set),  # type: ignore[arg-type]  # bytes only: see _are_puts
+        "ttl_us": str(write.ttl_us),  # as text: an int's type would depend on its size
+        "op_id": write.op_id.hex(),
+    }
+
+
+def _puts(items: Sequence[RecordWrite]) -> dict[str, object]:
+    return {
+        "namespaces": text_array([write.key[0] for write in items]),
+        "keys": text_array([write.key[1] for write in items]),
+        "set": text_array([pack(write.set) for write in items]),  # type: ignore[arg-type]
+        "ttl_us": plain_array([write.ttl_us for write in items]),
+        "op_ids": plain_array([write.op_id.hex() for write in items]),
+    }
+
+
 def _spelled(write: RecordWrite, *, repeat: bool) -> dict[str, object]:
     """The parameters of hf.write_record."""
     namespace, key = write.key
@@ -198,7 +249,7 @@ def _spelled(write: RecordWrite, *, repeat: bool) -> dict[str, object]:
         "stamps": _after(stamps) if stamps else None,
         "replace": write.replace,
         "must_exist": write.must_exist,
-        "ttl_us": str(write.ttl_us),  # as text: an int's type would depend on its size
+        "ttl_us": str(write.ttl_us),
         "op_id": write.op_id.hex(),
         "asked_ago_us": str(asked_ago_us(write)) if repeat else None,
     }

@@ -44,6 +44,80 @@ FROM (
 CROSS JOIN (SELECT hf.now_us() AS now) AS c
 ORDER BY r.key
 
+-- name: put_record
+-- A put needs nothing of what was there, unless an index has its entries: then nothing is written
+-- and the answer is false. An index is made under a lock that keeps writers out, and a statement
+-- has its locks before it looks; a transaction above READ COMMITTED may have looked before.
+WITH way AS MATERIALIZED (
+    SELECT
+        hf.now_us() AS now,
+        current_setting('transaction_isolation') = 'read committed' AND NOT EXISTS (
+            SELECT 1
+            FROM hf.record_indexes AS x
+            WHERE x.namespace = :namespace
+        ) AS free
+),
+put AS (
+    INSERT INTO hf.records AS r
+        (namespace, key, fields, expires_at, updated_at, commit_id, feed_xid, op_id)
+    SELECT
+        :namespace, :key, :set::jsonb, w.now + nullif(:ttl_us::bigint, 0), w.now,
+        nextval('hf.commit_ids'), pg_current_xact_id(), :op_id::uuid
+    FROM way AS w
+    WHERE w.free
+    ON CONFLICT (namespace, key) DO UPDATE
+    SET fields = excluded.fields, expires_at = excluded.expires_at,
+        updated_at = excluded.updated_at, commit_id = excluded.commit_id,
+        feed_xid = excluded.feed_xid, op_id = excluded.op_id
+    WHERE r.op_id <> excluded.op_id
+    RETURNING r.feed_xid, r.commit_id, r.updated_at
+),
+log AS (
+    INSERT INTO hf.record_changes (namespace, feed_xid, commit_id, key, changed_at)
+    SELECT :namespace, p.feed_xid, p.commit_id, :key, p.updated_at
+    FROM put AS p
+)
+SELECT w.free
+FROM way AS w
+
+-- name: put_records
+-- The same for many, each another record. Rows are locked in key order: see write_records.
+WITH way AS MATERIALIZED (
+    SELECT
+        hf.now_us() AS now,
+        current_setting('transaction_isolation') = 'read committed' AND NOT EXISTS (
+            SELECT 1
+            FROM hf.record_indexes AS x
+            WHERE x.namespace = ANY (:namespaces::text[])
+        ) AS free
+),
+put AS (
+    INSERT INTO hf.records AS r
+        (namespace, key, fields, expires_at, updated_at, commit_id, feed_xid, op_id)
+    SELECT
+        i.namespace, i.key, i.set, w.now + nullif(i.ttl_us, 0), w.now,
+        nextval('hf.commit_ids'), pg_current_xact_id(), i.op_id
+    FROM way AS w
+    CROSS JOIN unnest(
+        :namespaces::text[], :keys::text[], :set::jsonb[], :ttl_us::bigint[], :op_ids::uuid[]
+    ) AS i (namespace, key, set, ttl_us, op_id)
+    WHERE w.free
+    ORDER BY i.namespace COLLATE "C", i.key COLLATE "C"
+    ON CONFLICT (namespace, key) DO UPDATE
+    SET fields = excluded.fields, expires_at = excluded.expires_at,
+        updated_at = excluded.updated_at, commit_id = excluded.commit_id,
+        feed_xid = excluded.feed_xid, op_id = excluded.op_id
+    WHERE r.op_id <> excluded.op_id
+    RETURNING r.namespace, r.feed_xid, r.commit_id, r.key, r.updated_at
+),
+log AS (
+    INSERT INTO hf.record_changes (namespace, feed_xid, commit_id, key, changed_at)
+    SELECT p.namespace, p.feed_xid, p.commit_id, p.key, p.updated_at
+    FROM put AS p
+)
+SELECT w.free
+FROM way AS w
+
 -- name: write_record
 SELECT hf.write_record(
     :namespace, :key, :expect::jsonb, :set::jsonb, :stamps::jsonb, :replace::boolean,

@@ -385,19 +385,22 @@ v_now := "holdfast".now_us();
 END
 $$;
 
-CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint) RETURNS boolean
+CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint, p_op_id uuid) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    v_op_id uuid;
 BEGIN
     INSERT INTO "holdfast".groups (
-        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id
+        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id,
+        op_id
     )
     SELECT
         p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
         CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
         CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
         CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
-        0
+        0, p_op_id
     FROM "holdfast".epochs AS e
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
@@ -405,8 +408,9 @@ BEGIN
     END IF;
     UPDATE "holdfast".groups AS g
     SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
-    WHERE g.namespace = p_namespace AND g.name = p_name;
-    RETURN false;
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    RETURNING g.op_id INTO v_op_id;
+    RETURN coalesce(v_op_id = p_op_id, false);
 END
 $$;
 
@@ -786,7 +790,8 @@ CREATE TABLE holdfast.groups (
     born pg_snapshot,
     epoch bigint NOT NULL,
     feed_xid xid8 NOT NULL,
-    commit_id bigint NOT NULL
+    commit_id bigint NOT NULL,
+    op_id uuid NOT NULL
 );
 
 CREATE FUNCTION holdfast.is_for(p_group holdfast.groups, p_subject text, p_xid xid8) RETURNS boolean
@@ -1017,6 +1022,67 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.purge_messages(p_older_than_us bigint, p_limit bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_cutoff bigint := "holdfast".now_us() - p_older_than_us;
+    v_namespace text := '';
+    v_last bigint;
+    v_message record;
+    v_gone bigint := 0;
+BEGIN
+    LOOP
+        SELECT min(m.namespace) INTO v_namespace
+        FROM "holdfast".messages AS m
+        WHERE m.namespace > v_namespace;
+        EXIT WHEN v_namespace IS NULL;
+        v_last := 0;
+        LOOP
+            -- One at a time: a longer list would be made, and read, to be thrown away.
+            SELECT m.feed_xid, m.commit_id, m.published_at INTO v_message
+            FROM "holdfast".messages AS m
+            WHERE m.namespace = v_namespace AND m.commit_id > v_last
+            ORDER BY m.commit_id
+            LIMIT 1;
+            EXIT WHEN NOT FOUND OR v_message.published_at >= v_cutoff OR EXISTS (
+                SELECT 1
+                FROM "holdfast".groups AS g
+                JOIN "holdfast".epochs AS e ON e.epoch = g.epoch
+                WHERE g.namespace = v_namespace
+                  AND (
+                      (
+                          (v_message.feed_xid, v_message.commit_id) > (g.feed_xid, g.commit_id)
+                          AND v_message.commit_id >= e.first_commit
+                      )
+                      OR v_message.commit_id > e.last_commit
+                  )
+            );
+            v_last := v_message.commit_id;
+            DELETE FROM "holdfast".messages AS m
+            WHERE m.namespace = v_namespace
+              AND m.feed_xid = v_message.feed_xid
+              AND m.commit_id = v_message.commit_id
+              AND NOT EXISTS (
+                  SELECT 1
+                  FROM "holdfast".groups AS g
+                  JOIN "holdfast".deliveries AS d ON d.group_id = g.id
+                  WHERE g.namespace = v_namespace
+                    AND d.feed_xid = v_message.feed_xid
+                    AND d.commit_id = v_message.commit_id
+              );
+            IF FOUND THEN
+                v_gone := v_gone + 1;
+                IF v_gone = p_limit THEN
+                    RETURN v_gone;
+                END IF;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_gone;
+END
+$$;
+
 CREATE FUNCTION holdfast.purge_records(p_limit bigint, OUT gone bigint, OUT cut bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1051,19 +1117,23 @@ BEGIN
         PERFORM "holdfast".reindex_record(v_row.namespace, v_row.key, v_row.fields, NULL);
     END LOOP;
 
-WITH old AS (
-        SELECT c.namespace, c.feed_xid, c.commit_id
+-- Mostly nothing is old, and the index's first entry tells.
+    cut := 0;
+    IF (SELECT min(c.changed_at) FROM "holdfast".record_changes AS c) >= v_now - 86400000000 THEN
+        RETURN;
+    END IF;
+    WITH old AS (
+        SELECT c.ctid AS place
         FROM "holdfast".record_changes AS c
         WHERE c.changed_at < v_now - 86400000000
+        ORDER BY c.changed_at
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ),
     dropped AS (
+        -- By their places, which are locked: joined by keys, all entries might be read.
         DELETE FROM "holdfast".record_changes AS c
-        USING old AS o
-        WHERE c.namespace = o.namespace
-          AND c.feed_xid = o.feed_xid
-          AND c.commit_id = o.commit_id
+        WHERE c.ctid = ANY (ARRAY(SELECT o.place FROM old AS o))
         RETURNING c.namespace, c.feed_xid, c.commit_id
     ),
     floors AS (
@@ -1458,10 +1528,14 @@ v_before := '{}';
         IF p_must_exist AND v_before = '{}' THEN
             RETURN false;
         END IF;
-        IF p_expect IS NOT NULL AND EXISTS (
-            SELECT 1
-            FROM jsonb_each_text(p_expect) AS e (name, value)
-            WHERE v_before ->> e.name IS DISTINCT FROM e.value
+        -- Not field by field: each look would unpack all of a large record.
+        IF p_expect IS NOT NULL AND (
+            NOT v_before @> jsonb_strip_nulls(p_expect)
+            OR v_before ?| ARRAY(
+                SELECT e.name
+                FROM jsonb_each_text(p_expect) AS e (name, value)
+                WHERE e.value IS NULL
+            )
         ) THEN
             RETURN false;
         END IF;
@@ -1764,9 +1838,11 @@ CREATE UNIQUE INDEX events_by_seq ON holdfast.events USING btree (run, run_seq);
 
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
 
+CREATE INDEX messages_by_commit ON holdfast.messages USING btree (namespace, commit_id);
+
 CREATE INDEX messages_by_id ON holdfast.messages USING btree (namespace, message_id, published_at);
 
-CREATE INDEX record_changes_by_age ON holdfast.record_changes USING brin (changed_at);
+CREATE INDEX record_changes_by_age ON holdfast.record_changes USING btree (changed_at);
 
 CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import uuid4
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
@@ -12,6 +13,7 @@ from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import InvalidArgument
 from holdfast.facets.transport import (
+    ACK,
     DEDUPE_US,
     LOG,
     Answer,
@@ -39,8 +41,11 @@ class PostgresTransport:
         self._queries = load(__package__, "transport.sql", dialect)
         self._publish = PublishMessages(self._queries["publish_messages"])
         self._fetch = FetchMessages(self._queries["fetch_messages"])
-        self._answer = AnswerDeliveries(self._queries["answer_deliveries"])
+        self._answer = AnswerDeliveries(
+            self._queries["answer_deliveries"], self._queries["are_delivered"]
+        )
         self._change = RunStatement()
+        self._end = EndStatement()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
@@ -55,13 +60,14 @@ class PostgresTransport:
             "from_start": from_start,
             "ack_timeout_us": ack_timeout_us,
             "max_deliveries": max_deliveries,
+            "op_id": str(uuid4()),
         }
-        ((new,),) = await self._write("create_group", params)
+        ((new,),) = await self._write(self._change, "create_group", params)
         return bool(new)
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        ((count,),) = await self._write("delete_group", group._asdict())
+        ((count,),) = await self._write(self._end, "delete_group", group._asdict())
         return bool(count)
 
     async def list_groups(self, namespace: str) -> list[str]:
@@ -116,7 +122,8 @@ class PostgresTransport:
         """See TransportBackend."""
         xid, commit_id = _place(place)
         params = {**group._asdict(), "xid": xid, "commit_id": commit_id}
-        rows = await self._write("revive" if revive else "drop_dead", params, group.namespace)
+        name = "revive" if revive else "drop_dead"
+        rows = await self._write(self._end, name, params, group.namespace)
         if not rows:
             raise no_group(group)
         return bool(rows[0][0])
@@ -124,14 +131,18 @@ class PostgresTransport:
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
         params = {"older_than_us": older_than_us, "limit": limit}
-        ((gone,),) = await self._write("purge_messages", params)
+        ((gone,),) = await self._write(self._change, "purge_messages", params)
         return int(gone)
 
     async def _write(
-        self, name: str, params: Mapping[str, object], namespace: str | None = None
+        self,
+        batch: RunStatement,
+        name: str,
+        params: Mapping[str, object],
+        namespace: str | None = None,
     ) -> list[Row]:
         topic = None if namespace is None else (LOG, namespace)
-        (rows,) = await self._db.write(self._change, [(self._queries[name], params)], 0, topic)
+        (rows,) = await self._db.write(batch, [(self._queries[name], params)], 0, topic)
         return rows
 
 
@@ -179,25 +190,32 @@ class FetchMessages:
 class AnswerDeliveries:
     """What consumers say about their deliveries."""
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, are_delivered: str) -> None:
         self._query = query
+        self._are_delivered = are_delivered
 
     async def apply(self, on: PgConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
         """See Batch."""
         places = [_place(answer.place) for answer in items]
-        params = {
+        messages = {
             "namespaces": text_array(answer.group.namespace for answer in items),
             "names": text_array(answer.group.name for answer in items),
             "xids": plain_array(xid for xid, _ in places),
             "commits": plain_array(commit_id for _, commit_id in places),
+        }
+        params = {
+            **messages,
             "numbers": plain_array(answer.number for answer in items),
             "due_us": plain_array(answer.due_us for answer in items),
         }
-        rows = await on.fetch(self._query, params)
+        took = [one for (one,) in await on.fetch(self._query, params)]
+        if not repeat or all(took):
+            return took
         # After a lost answer an ack finds nothing, most likely because it was done.
+        there = [one for (one,) in await on.fetch(self._are_delivered, messages)]
         return [
-            took or (repeat and answer.due_us < 0)
-            for (took,), answer in zip(rows, items, strict=True)
+            done or (answer.due_us == ACK and not still)
+            for answer, done, still in zip(items, took, there, strict=True)
         ]
 
 
@@ -210,6 +228,20 @@ class RunStatement:
         """See Batch."""
         del repeat
         return [await on.fetch(query, params) for query, params in items]
+
+
+class EndStatement(RunStatement):
+    """Statements that end something, and tell whether it was there.
+
+    After a lost answer they find nothing, most likely because it was done.
+    """
+
+    async def apply(
+        self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
+    ) -> list[list[Row]]:
+        """See Batch."""
+        found = await super().apply(on, items, repeat=repeat)
+        return [[(True,) for _ in rows] for rows in found] if repeat else found
 
 
 def _delivered(row: Row) -> Delivered:

@@ -15,7 +15,7 @@ SELECT hf.publish_messages(
 -- name: create_group
 SELECT hf.create_group(
     :namespace, :name, :subjects::text[], :from_start::boolean, :ack_timeout_us::bigint,
-    :max_deliveries::bigint
+    :max_deliveries::bigint, :op_id::uuid
 )
 
 -- name: delete_group
@@ -74,6 +74,21 @@ FROM hf.answer_deliveries(
     :due_us::bigint[]
 )
 ORDER BY item
+
+-- name: are_delivered
+-- Whether the group still has the message, in whatever delivery, or as a dead letter.
+SELECT EXISTS (
+    SELECT 1
+    FROM hf.deliveries AS d
+    JOIN hf.groups AS g ON g.id = d.group_id
+    WHERE g.namespace = i.namespace
+      AND g.name = i.name
+      AND d.feed_xid = i.xid::xid8
+      AND d.commit_id = i.commit_id
+)
+FROM unnest(:namespaces::text[], :names::text[], :xids::text[], :commits::bigint[])
+    WITH ORDINALITY AS i (namespace, name, xid, commit_id, item)
+ORDER BY i.item
 
 -- name: get_status
 SELECT
@@ -171,41 +186,4 @@ WHERE g.namespace = :namespace
   AND g.name = :name
 
 -- name: purge_messages
--- Old messages that every group is past, and that none still has.
-WITH old AS (
-    SELECT m.namespace, m.feed_xid, m.commit_id
-    FROM hf.messages AS m
-    WHERE m.published_at < hf.now_us() - :older_than_us::bigint
-      AND NOT EXISTS (
-          SELECT 1
-          FROM hf.groups AS g
-          JOIN hf.epochs AS e ON e.epoch = g.epoch
-          WHERE g.namespace = m.namespace
-            AND (
-                (
-                    (m.feed_xid, m.commit_id) > (g.feed_xid, g.commit_id)
-                    AND m.commit_id >= e.first_commit
-                )
-                OR m.commit_id > e.last_commit
-                OR EXISTS (
-                    SELECT 1
-                    FROM hf.deliveries AS d
-                    WHERE d.group_id = g.id
-                      AND d.feed_xid = m.feed_xid
-                      AND d.commit_id = m.commit_id
-                )
-            )
-      )
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-),
-gone AS (
-    DELETE FROM hf.messages AS m
-    USING old AS o
-    WHERE m.namespace = o.namespace
-      AND m.feed_xid = o.feed_xid
-      AND m.commit_id = o.commit_id
-    RETURNING 1
-)
-SELECT count(*)
-FROM gone
+SELECT hf.purge_messages(:older_than_us::bigint, :limit::bigint)

@@ -11,6 +11,7 @@ from holdfast.backends.redis.cells import RedisCells
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.events import RedisEventLog, RedisEvents
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Frame
 from holdfast.backends.redis.protocol import Command
 from holdfast.backends.redis.records import RedisRecords
@@ -52,6 +53,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS_WATCH,
         Capability.TRANSPORT,
         Capability.EVENTS,
+        Capability.NAMESPACES,
     }
 )
 CLUSTER_CAPABILITIES = CAPABILITIES - {Capability.MOVABLE_CLOCK}
@@ -94,13 +96,14 @@ class RedisBackend:
         self._db = db
         self._keys = keys
         self.capabilities = CLUSTER_CAPABILITIES if cluster else CAPABILITIES
-        self.cells = RedisCells(db, keys)
-        self.records = RedisRecords(db, keys)
+        self._namespaces = RedisNamespaces(db, keys)
+        self.cells = RedisCells(db, keys, self._namespaces)
+        self.records = RedisRecords(db, keys, self._namespaces)
         self.record_indexes = RedisRecordIndexes(db, keys, self.records)
         self.branches = missing()
         self.search = missing()
-        self.events = RedisEvents(db, keys)
-        self.transport = RedisTransport(db, keys)
+        self.events = RedisEvents(db, keys, self._namespaces)
+        self.transport = RedisTransport(db, keys, self._namespaces)
 
     async def pause(self, seconds: float = 0) -> None:
         """See Engine."""
@@ -120,7 +123,7 @@ class RedisBackend:
         return self._db.listen((transport.LOG, namespace))
 
     def follow_cells(self, namespace: str) -> tuple[CellLog, Listener]:
-        """See CellFacets. Never called, like the next four: their capabilities are missing."""
+        """See CellFacets. Never called, like what else has no capability here."""
         raise NotImplementedError(namespace)
 
     def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
@@ -141,8 +144,8 @@ class RedisBackend:
         raise NotImplementedError(connection)
 
     async def list_namespaces(self) -> list[str]:
-        """See Backend. Never called: the capability is missing."""
-        raise NotImplementedError
+        """See Backend."""
+        return await self._namespaces.filled()
 
     async def backup(self, path: str, progress: Progress | None) -> None:
         """See Backend."""

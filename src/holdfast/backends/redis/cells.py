@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys, lex_range
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.errors import Unavailable
@@ -20,15 +21,18 @@ _SLACK_US = 1_000_000
 class RedisCells:
     """See CellsBackend. What asks for history is never called: its capability is missing."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._write = WriteCells(keys)
         self._read = ReadCells(keys)
 
     async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """See CellsBackend."""
-        base = self._keys.base(writes[0].key[0])
+        namespace = writes[0].key[0]
+        await self._namespaces.note(namespace)
+        base = self._keys.base(namespace)
         item = CellWrites(base, writes, time.monotonic())
         (outcomes,) = await self._db.do(self._write, [item], base, size=size)
         return outcomes
@@ -82,6 +86,7 @@ class WriteCells:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -125,6 +130,7 @@ class ReadCells:
 
     writes = False
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

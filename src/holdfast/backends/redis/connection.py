@@ -16,7 +16,7 @@ import redis.connection as blocking
 from redis import exceptions
 
 from holdfast.backends.redis.errors import translate_connect, translate_loss
-from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
+from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pack
 
 _CHUNK = 256 * 1024
 _GRACE = 2.0  # seconds
@@ -42,7 +42,7 @@ class RedisConnection(Protocol):
 
     @property
     def usable(self) -> bool:
-        """True until it breaks, or is left in the middle of an exchange."""
+        """True until it breaks, is left in the middle of an exchange, or leads to a replica."""
 
 
 class Settings:
@@ -115,7 +115,7 @@ class BlockingConnection:
                 self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
-        self.usable = True
+        self.usable = not any(map(_is_replica, replies))
 
     async def abandon(self) -> None:
         """Free the connection, once what was sent is done.
@@ -162,7 +162,7 @@ class AsyncConnection:
                     self._reader.feed(_checked(await self._from.read(_CHUNK)), replies)
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
-        self.usable = True
+        self.usable = not any(map(_is_replica, replies))
 
     async def abandon(self) -> None:
         """Free the connection at once.
@@ -176,6 +176,13 @@ class AsyncConnection:
         self.usable = False
         with contextlib.suppress(exceptions.RedisError, OSError):
             await self._raw.disconnect(nowait=True)
+
+
+def _is_replica(reply: Reply) -> bool:
+    """True if the server was the primary once: the address may lead to another one by now."""
+    if isinstance(reply, list) and reply:
+        reply = reply[0]  # a script for several writes, each of them refused
+    return isinstance(reply, Refusal) and reply.code == "READONLY"
 
 
 def _checked(data: bytes) -> bytes:

@@ -43,6 +43,7 @@ _REFUSALS: tuple[tuple[str, type[StoreError]], ...] = (
     ("invalid password", Unauthorized),
     ("invalid username-password", Unauthorized),
     ("called without any password configured", Unauthorized),
+    ("unauthenticated", Unauthorized),  # it takes but few words of who has not logged in
     ("db index is out of range", NotFound),
     ("select is not allowed in cluster mode", InvalidArgument),
     ("cluster support disabled", InvalidArgument),

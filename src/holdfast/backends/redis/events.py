@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys, lex_range
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.facets.events import (
@@ -35,9 +36,10 @@ Outcome = Sequence[Appended] | Refused
 class RedisEvents:
     """See EventsBackend."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._append = AppendEvents(keys)
         self._read = Script("read_events")
         self._delete = Script("delete_run")
@@ -46,6 +48,7 @@ class RedisEvents:
     async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
         """See EventsBackend."""
         namespace, _ = appends[0].run
+        await self._namespaces.note(namespace)
         base = self._keys.base(namespace)
         return await self._db.do(self._append, appends, base, size=size, topic=(LOG, namespace))
 
@@ -152,6 +155,7 @@ class AppendEvents:
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

@@ -21,7 +21,8 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:sent        string  the last N: its time in µs, or one more than the one before
     hf:{default}:m:ID        string  when a message with the id was published; for two minutes
     hf:{default}:groups      zset    the names of groups
-    hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at
+    hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at,
+                                     op: the operation that made it
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
@@ -33,7 +34,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:fed         string  the last N: its time in µs, or one more than the one before
     hf:{default}:gone        hash    generation of a deleted run -> how many events are left
     hf:clock                 string  the clock's offset in microseconds (cluster: per namespace)
-    hf:namespaces            set     the namespaces with records or messages, for purge
+    hf:namespaces            set     the namespaces that somebody wrote to
 
 A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
 
@@ -67,13 +68,13 @@ class Keys:
 
     def __init__(self, prefix: str, *, cluster: bool) -> None:
         self._prefix = prefix
-        self._cluster = cluster
+        self._clock = None if cluster else f"{prefix}:clock".encode()
         self.namespaces = f"{prefix}:namespaces".encode()
         self.channel = f"{prefix}:changes".encode()
         self.read_clock: list[list[bytes]] = [[b"TIME"]]
         """The commands whose answers add up to the store's clock."""
-        if not cluster:
-            self.read_clock.append([b"GET", self.clock(b"")])
+        if self._clock is not None:
+            self.read_clock.append([b"GET", self._clock])
 
     def base(self, namespace: str) -> bytes:
         """With which all keys of the namespace begin."""
@@ -84,7 +85,7 @@ class Keys:
 
         A script of a cluster sees its own hash slot only, so there the clock cannot be moved.
         """
-        return base + b":clock" if self._cluster else f"{self._prefix}:clock".encode()
+        return self._clock or base + b":clock"
 
 
 @lru_cache(maxsize=1000)

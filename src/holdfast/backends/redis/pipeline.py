@@ -19,11 +19,19 @@ from holdfast.runtime import Topic, Unit
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
 
+_MOST_JOINED = 100  # in one script, in which nobody else is served
 _MOST_HOPS = 5  # from node to node, while slots move
 
 
 class Operation(Protocol[Item_contra, Answer_co]):
     """One hot operation: each item is one command."""
+
+    @property
+    def joins(self) -> bool:
+        """True if commands that differ only in their last word may be sent as one.
+
+        Such a command has all these words at its end, and its answer is a list.
+        """
 
     @property
     def writes(self) -> bool:
@@ -80,6 +88,8 @@ class Pipeline:
         """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
         left = [unit for unit in units if not unit.settled]
+        if not left:
+            return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
         try:
             async with await self._take(sent) as connection:
@@ -91,7 +101,7 @@ class Pipeline:
             if not any(unit.batch.writes for unit in left):
                 exc.outcome_unknown = False
             elif not self._wait:
-                self._settle(sent)
+                self._settle(sent, lost=True)
             await self._turn(sent)
             raise
         self._settle(sent, missing)
@@ -151,10 +161,15 @@ class Pipeline:
             return None
         return f"written, but only {replies[-1]} of {self._wait} replicas have it so far"
 
-    def _settle(self, sent: _Sent, missing: str | None = None) -> None:
-        """Give an outcome to the units that were answered, but not to those that have moved."""
+    def _settle(self, sent: _Sent, missing: str | None = None, *, lost: bool = False) -> None:
+        """Give an outcome to the units that were answered, but not to those that have moved.
+
+        When the connection was lost, "no such script" is no answer: it may have been called since.
+        """
         for unit, replies in sent.answered():
             if unit.settled or (self._hops and any(map(is_redirection, replies))):
+                continue
+            if lost and any(map(_is_unknown, replies)):
                 continue
             if missing is not None:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
@@ -181,7 +196,7 @@ class _Sent:
         self._units = units
         timed = any(unit.batch.timed for unit in units)
         self._before = frame.clock if timed else ()
-        own = [unit.batch.command(item, repeat=repeat) for unit in units for item in unit.items]
+        own, self._widths = _joined(units, repeat=repeat)
         topics = {unit.topic for unit in units if unit.topic is not None}
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
@@ -190,15 +205,17 @@ class _Sent:
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""
-        begin = width = len(self._before)
+        width = len(self._before)
         early = late = 0
         if width and len(self.replies) == len(self.all):
             end = len(self.replies) - len(self.after)
             early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
+        answers = self._answers()
+        begin = 0
         for unit in self._units:
             end = begin + len(unit.items)
-            found = self.replies[begin:end]
-            if end <= len(self.replies):
+            found = answers[begin:end]
+            if end <= len(answers):
                 if unit.batch.timed:
                     found = [
                         one if isinstance(one, Refusal) else Timed(early, late, one)
@@ -206,6 +223,39 @@ class _Sent:
                     ]
                 yield unit, found
             begin = end
+
+    def _answers(self) -> list[Reply]:
+        """The answers to items that are there: a refused command is one for each of its items."""
+        answers: list[Reply] = []
+        own = self.replies[len(self._before) :]
+        for reply, width in zip(own, self._widths, strict=False):
+            if width is None:
+                answers.append(reply)
+            else:
+                answers += [reply] * width if isinstance(reply, Refusal) else reply
+        return answers
+
+
+def _joined(units: list[Unit], *, repeat: bool) -> tuple[list[list[bytes]], list[int | None]]:
+    """The units' commands, and for how many items each is; None for one, answered by no list."""
+    commands: list[list[bytes]] = []
+    widths: list[int | None] = []
+    for unit in units:
+        for item in unit.items:
+            command = unit.batch.command(item, repeat=repeat)
+            if not unit.batch.joins:
+                commands.append(command)
+                widths.append(None)
+                continue
+            *head, last = command
+            width = widths[-1] if widths else None
+            if width and width < _MOST_JOINED and commands[-1][: len(head)] == head:
+                commands[-1].append(last)
+                widths[-1] = width + 1
+            else:
+                commands.append(command)
+                widths.append(1)
+    return commands, widths
 
 
 def _key(command: Command) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
+
+import msgspec
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Timed
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
@@ -23,28 +27,31 @@ from holdfast.facets.records import (
 )
 
 _UNCERTAIN, _REFUSED = -1, 0
+_pack = msgspec.msgpack.Encoder().encode
+
+Flat = list[object]
+"""Fields, each followed by what belongs to it."""
 
 
 class RedisRecords:
     """See RecordsBackend."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._write = WriteRecords(keys)
         self._read = ReadRecords(keys)
         self._anew = Script("read_record")
         self._purge = Script("purge_records")
-        self._listed: set[str] = set()  # namespaces that the store knows to be in its list
 
     async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
         """See RecordsBackend."""
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        if namespace not in self._listed:
-            await self._list(namespace)
-        seen = self._write.seen.get(namespace, 0)
+        await self._namespaces.note(namespace)
+        seen = await self._seen(namespace)
         items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
@@ -102,15 +109,13 @@ class RedisRecords:
     async def purge(self, limit: int) -> int:
         """See RecordsBackend."""
         gone = 0
-        key = self._keys.namespaces
-        (namespaces,) = await self._db.ask([(b"SMEMBERS", key)], key)
-        for name in sorted(namespaces):
-            base = self._keys.base(name.decode())
+        for name in await self._namespaces.listed():
+            base = self._keys.base(name)
             command = self._purge.call([base, self._keys.clock(base)], [b"%d" % (limit - gone)])
             (removed,) = await self._db.ask([command], base)
             gone += removed
             if removed:
-                await self._db.tell((LOG, name.decode()))
+                await self._db.tell((LOG, name))
             if gone == limit:
                 break
         return gone
@@ -124,13 +129,13 @@ class RedisRecords:
         ((now, reply),) = await self._db.ask([command], base)
         return read_kept(int(now), reply, fields)
 
-    async def _list(self, namespace: str) -> None:
-        command = (b"SADD", self._keys.namespaces, namespace.encode())
-        await self._db.ask([command], self._keys.namespaces)
-        base = self._keys.base(namespace)
-        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
-        self._write.seen[namespace] = int(number or 0)
-        self._listed.add(namespace)
+    async def _seen(self, namespace: str) -> int:
+        """The number of the last change in the namespace that this store knows of."""
+        if namespace not in self._write.seen:
+            base = self._keys.base(namespace)
+            (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+            self._write.seen.setdefault(namespace, int(number or 0))
+        return self._write.seen[namespace]
 
 
 class SeenWrite(NamedTuple):
@@ -145,10 +150,11 @@ class WriteRecords:
 
     writes = True
     timed = False
+    joins = True
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._script = Script("write_record")
+        self._script = Script("write_records")
         self.seen: dict[str, int] = {}  # the number of the last change that was answered
 
     def command(self, item: SeenWrite, *, repeat: bool) -> Command:
@@ -156,26 +162,21 @@ class WriteRecords:
         (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
         base = self._keys.base(namespace)
         doubt = asked_ago_us(item.write) if repeat else -1
-        values, gone, stamps = _sorted(settings)
-        return self._script.call(
-            [base, self._keys.clock(base)],
-            [
-                key.encode(),
-                op_id,
-                b"%d" % ttl_us,
-                b"%d" % replace,
-                b"%d" % must_exist,
-                b"%d" % doubt,
-                b"%d" % item.seen,
-                b"%d" % len(expect),
-                b"%d" % (len(values) // 2),
-                b"%d" % len(gone),
-                *_expected(expect),
-                *values,
-                *gone,
-                *stamps,
-            ],
+        packed = _pack(
+            (
+                key,
+                _raw(op_id),
+                ttl_us,
+                replace,
+                must_exist,
+                doubt,
+                item.seen,
+                *_sorted(settings),
+                [*expect],
+                [value is not None and _word(value) for value in expect.values()],
+            )
         )
+        return self._script.call([base, self._keys.clock(base)], [packed])
 
     def answer(self, reply: Reply, item: SeenWrite) -> bool:
         """See Operation."""
@@ -196,6 +197,7 @@ class ReadRecords:
 
     writes = False
     timed = True
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -218,24 +220,34 @@ class ReadRecords:
         return kept if kept.stored.ttl_us > late_us - early_us else None
 
 
-def _expected(expect: Mapping[str, bytes | None]) -> Iterator[bytes]:
-    yield from (field.encode() for field in expect)
-    for value in expect.values():
-        yield from (b"0", b"") if value is None else (b"1", value)
-
-
-def _sorted(
-    settings: Mapping[str, bytes | Stamp | None],
-) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
     """The fields with their values, those that go, and those that are stamped with how far off."""
-    values: list[bytes] = []
-    gone: list[bytes] = []
-    stamps: list[bytes] = []
+    try:
+        # Nearly always: there are only values, and they are text.
+        texts = [value.decode() for value in settings.values()]  # type: ignore[union-attr]
+        return [*chain.from_iterable(zip(settings, texts, strict=True))], [], []
+    except (AttributeError, UnicodeDecodeError):
+        pass
+    values: Flat = []
+    gone: Flat = []
+    stamps: Flat = []
     for field, value in settings.items():
-        if value is None:
-            gone.append(field.encode())
-        elif isinstance(value, Stamp):
-            stamps += (field.encode(), b"%d" % value.after_us)
+        if isinstance(value, bytes):
+            values += (field, _word(value))
+        elif value is None:
+            gone.append(field)
         else:
-            values += (field.encode(), value)
+            stamps += (field, value.after_us)
     return values, gone, stamps
+
+
+def _word(value: bytes) -> str | msgspec.Raw:
+    """The bytes as a text of MessagePack: the server's Lua knows no binary type."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return _raw(value)
+
+
+def _raw(value: bytes) -> msgspec.Raw:
+    return msgspec.Raw(b"\xdb%b%b" % (len(value).to_bytes(4, "big"), value))

@@ -78,6 +78,7 @@ class ListIndexes:
 
     writes = False
     timed = False
+    joins = False
 
     def command(self, item: bytes, *, repeat: bool) -> Command:
         """See Operation."""

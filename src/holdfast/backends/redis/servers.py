@@ -53,6 +53,7 @@ class Servers:
         options = self.settings.options
         self._seed = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
         self._map: list[_Range] = []
+        self._nodes: list[Address] = []  # all that were heard of, replicas too
         self._pools: dict[Address, Pool] = {}
 
     @property
@@ -65,12 +66,16 @@ class Servers:
         if not self.cluster:
             return
         error: StoreError = Unavailable(f"{self.where}: no node of the cluster is known")
-        for address in dict.fromkeys([self._seed, *(part.address for part in self._map)]):
+        # Who answered last comes first: to find out that a machine is gone may take long.
+        for address in dict.fromkeys([*self._nodes, self._seed]):
             try:
-                self._map = await self._read_map(address)
+                found = await self._read_map(address)
             except StoreError as exc:
                 error = exc
             else:
+                self._map = [_Range(first, last, nodes[0]) for first, last, nodes in found]
+                others = (node for _, _, nodes in found for node in nodes)
+                self._nodes = list(dict.fromkeys([address, *others]))
                 return
         raise error
 
@@ -133,7 +138,8 @@ class Servers:
 
         return Pool(connect, self._runtime, where, size=self._pool_size, patience=self._patience)
 
-    async def _read_map(self, address: Address) -> list[_Range]:
+    async def _read_map(self, address: Address) -> list[tuple[int, int, list[Address]]]:
+        """The slots from the first to the last, and who has them, the primary first."""
         replies: list[Reply] = []
         async with await self.pool(address).take() as connection:
             await connection.exchange([(b"CLUSTER", b"SLOTS")], replies)
@@ -141,8 +147,12 @@ class Servers:
             raise translate(replies[0], _shown(address)) from replies[0]
         return [
             # A node that does not know its own name is the one that was asked.
-            _Range(first, last, ((primary[0] or b"").decode() or address[0], primary[1]))
-            for first, last, primary, *_ in replies[0]
+            (
+                first,
+                last,
+                [((host or b"").decode() or address[0], port) for host, port, *_ in nodes],
+            )
+            for first, last, *nodes in replies[0]
         ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
 from holdfast.codec import INT64_MAX
@@ -37,10 +39,12 @@ _DEAD = 8
 class RedisTransport:
     """See TransportBackend."""
 
-    def __init__(self, db: RedisDb, keys: Keys) -> None:
+    def __init__(self, db: RedisDb, keys: Keys, namespaces: RedisNamespaces) -> None:
         self._db = db
         self._keys = keys
+        self._namespaces = namespaces
         self._change = RunScript()
+        self._end = EndScript()
         self._answer = AnswerDeliveries(keys)
         self._publish = Script("publish_messages")
         self._create_group = Script("create_group")
@@ -50,15 +54,11 @@ class RedisTransport:
         self._dead = Script("list_dead")
         self._bury = Script("bury_dead")
         self._purge = Script("purge_messages")
-        self._listed: set[str] = set()  # namespaces that the store knows to be in its list
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
         namespace = messages[0].namespace
-        if namespace not in self._listed:
-            key = self._keys.namespaces
-            await self._db.ask([(b"SADD", key, namespace.encode())], key)
-            self._listed.add(namespace)
+        await self._namespaces.note(namespace)
         arguments = [b"%d" % DEDUPE_US]
         for _, subject, message_id, trace_id, payload in messages:
             arguments += (message_id.encode(), subject.encode(), payload.encode())
@@ -74,12 +74,15 @@ class RedisTransport:
             b"%d" % ack_timeout_us,
             b"%d" % max_deliveries,
             b"%d" % from_start,
+            uuid4().bytes,
         ]
+        await self._namespaces.note(namespace)
         return bool(await self._run(self._create_group, namespace, arguments))
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        return bool(await self._run(self._delete_group, group.namespace, [group.name.encode()]))
+        arguments = [group.name.encode()]
+        return bool(await self._run(self._delete_group, group.namespace, arguments, ends=True))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -148,7 +151,7 @@ class RedisTransport:
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
         arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive]
-        there = await self._run(self._bury, group.namespace, arguments, tell=True)
+        there = await self._run(self._bury, group.namespace, arguments, tell=True, ends=True)
         if there is None:
             raise no_group(group)
         return bool(there)
@@ -156,13 +159,11 @@ class RedisTransport:
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
         gone = 0
-        key = self._keys.namespaces
-        (namespaces,) = await self._db.ask([(b"SMEMBERS", key)], key)
-        for name in sorted(namespaces):
+        for name in await self._namespaces.listed():
             above: bytes | None = b"0"
             while above is not None and gone < limit:
                 arguments = [b"%d" % older_than_us, above, b"%d" % (limit - gone)]
-                removed, above = await self._run(self._purge, name.decode(), arguments)
+                removed, above = await self._run(self._purge, name, arguments)
                 gone += removed
         return gone
 
@@ -195,11 +196,13 @@ class RedisTransport:
         *,
         size: int = 0,
         tell: bool = False,
+        ends: bool = False,
     ) -> Reply:
         base = self._keys.base(namespace)
         command = script.call([base, self._keys.clock(base)], arguments)
         topic = (LOG, namespace) if tell else None
-        (reply,) = await self._db.do(self._change, [command], base, size=size, topic=topic)
+        operation = self._end if ends else self._change
+        (reply,) = await self._db.do(operation, [command], base, size=size, topic=topic)
         return reply
 
 
@@ -208,6 +211,7 @@ class RunScript:
 
     writes = True
     timed = False
+    joins = False
 
     def command(self, item: Command, *, repeat: bool) -> Command:
         """See Operation."""
@@ -220,11 +224,23 @@ class RunScript:
         return reply
 
 
+class EndScript(RunScript):
+    """Scripts that end something, and tell whether it was there. See Operation.
+
+    After a lost answer they find nothing, most likely because it was done: they are told.
+    """
+
+    def command(self, item: Command, *, repeat: bool) -> Command:
+        """See Operation."""
+        return (*item, b"%d" % repeat)
+
+
 class AnswerDeliveries:
     """What consumers say about their deliveries. See Operation."""
 
     writes = True
     timed = False
+    joins = False
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys

@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.backends.sql.db import Db
 from holdfast.backends.sql.queries import Dialect
 
-_TABLES = ("cell_versions", "records", "groups")  # each has an index that begins with the namespace
+# Each has an index that begins with the namespace.
+_TABLES = ("cell_versions", "records", "messages", "groups", "runs")
 
 # As many looks into the index as there are namespaces: DISTINCT would read every entry.
 _QUERY = """
@@ -24,7 +25,7 @@ WHERE name IS NOT NULL
 
 
 async def list_namespaces(db: Db, dialect: Dialect) -> list[str]:
-    """The namespaces that have cells, records or groups, in byte order."""
+    """The namespaces that have cells, records, messages or groups, in byte order."""
     names: set[str] = set()
     for table in _TABLES:
         rows = await db.fetch(dialect.spell(_QUERY.format(table=table)), {})

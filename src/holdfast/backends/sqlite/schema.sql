@@ -143,6 +143,8 @@ CREATE TABLE holdfast_messages (
 
 CREATE INDEX holdfast_messages_by_id ON holdfast_messages (message_id, namespace, published_at);
 
+CREATE INDEX holdfast_messages_by_namespace ON holdfast_messages (namespace, commit_id);
+
 CREATE TABLE holdfast_migrations (
     number INTEGER PRIMARY KEY,
     name TEXT NOT NULL,

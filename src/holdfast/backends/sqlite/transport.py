@@ -34,7 +34,6 @@ from holdfast.facets.transport import (
 T = TypeVar("T")
 _OWN = load(__package__, "transport.sql", SQLITE)
 _LOOK_AT = 200  # messages per transaction, if none of them is for the group
-_SUBJECT = 3  # the column of list_messages
 
 
 class SqliteTransport:
@@ -44,6 +43,7 @@ class SqliteTransport:
         self._db = db
         self._publish = PublishMessages()
         self._works = Works()
+        self._answer = AnswerDeliveries()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
@@ -100,8 +100,9 @@ class SqliteTransport:
 
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
-        works = [_answering(answer) for answer in answers]
-        return await self._db.write(self._works, works, 0, given_back(answers))
+        for answer in answers:
+            _place(answer.place)
+        return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
         """See TransportBackend."""
@@ -112,11 +113,11 @@ class SqliteTransport:
         ((delivered, dead, oldest),) = await self._db.fetch(_OWN["get_status"], {"id": found.id})
         waiting, position = 0, found.position
         while True:
-            params = {"position": position, "limit": _LOOK_AT}
+            params = {"namespace": group.namespace, "position": position, "limit": _LOOK_AT}
             rows = await self._db.fetch(_OWN["list_messages"], params)
-            ours = [m for m in rows if m[1] == group.namespace and found.wants(m[_SUBJECT])]
+            ours = [StoredMessage(*message) for _, *message in rows if found.wants(message[1])]
             waiting += len(ours)
-            times = [message[4] for message in ours[:1]]
+            times = [message.published_at for message in ours[:1]]
             oldest = min([oldest, *times] if oldest is not None else times, default=None)
             if len(rows) < _LOOK_AT:
                 return waiting, delivered, dead, oldest
@@ -155,14 +156,30 @@ class SqliteTransport:
         return bool(there)
 
     async def purge(self, older_than_us: int, limit: int) -> int:
-        """See TransportBackend."""
+        """See TransportBackend. It looks without the writer, which then drops what was found."""
+        done: list[int] = []
+        for namespace, passed, offset in await self._db.fetch(
+            _OWN["list_passed"], {"int64_max": INT64_MAX}
+        ):
+            params = {
+                "namespace": namespace,
+                "passed": passed,
+                "cutoff": machine_us() + offset - older_than_us,
+                "limit": limit - len(done),
+            }
+            rows = await self._db.fetch(_OWN["list_done"], params)
+            done += [commit_id for (commit_id,) in rows]
+            if len(done) == limit:
+                break
+        if not done:
+            return 0
 
         def work(on: SqliteConnection) -> int:
-            cutoff = _begin(on)[0] - older_than_us
-            rows = on.execute(_OWN["list_done"], (cutoff, limit)).fetchall()
-            for row in rows:
-                on.execute(_OWN["drop_message"], row)
-            return len(rows)
+            gone = 0
+            for commit_id in done:
+                on.execute(_OWN["drop_message"], (commit_id,))
+                gone += on.raw.changes()
+            return gone
 
         return await self._do(work)
 
@@ -205,6 +222,31 @@ class Works:
         """See Batch."""
         del repeat  # SQLite tells what became of a commit
         return [work(on) for work in items]
+
+
+class AnswerDeliveries:
+    """True for each answer that was of the last delivery."""
+
+    async def apply(
+        self, on: SqliteConnection, items: Sequence[Answer], *, repeat: bool
+    ) -> list[bool]:
+        """See Batch."""
+        return [self._answer(on, answer, repeat=repeat) for answer in items]
+
+    def _answer(self, on: SqliteConnection, answer: Answer, *, repeat: bool) -> bool:
+        group, place, number, due_us, _ = answer
+        commit_id = _place(place)
+        found = _find(on, group)
+        if found is None:
+            return False
+        if due_us != ACK:
+            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
+            return on.raw.changes() > 0
+        on.execute(_OWN["ack"], (found.id, commit_id, number))
+        if on.raw.changes() > 0:
+            return True
+        # A commit may be told to have failed and be there. Then nothing is left of the delivery.
+        return repeat and on.execute(_OWN["find_delivery"], (found.id, commit_id)).get is None
 
 
 class FoundGroup(NamedTuple):
@@ -253,35 +295,18 @@ def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> lis
         on.execute(_OWN["deliver_again"], (due_at, consumer, found.id, commit_id))
         delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", number + 1))
     position = found.position
-    news: list[Any] = on.execute(_OWN["list_messages"], (position, _LOOK_AT)).fetchall()
-    for commit_id, namespace, *message in news:
+    place = (group.namespace, position, _LOOK_AT)
+    news: list[Any] = on.execute(_OWN["list_messages"], place).fetchall()
+    for commit_id, *message in news:
         if len(delivered) == limit:
             break
         position = commit_id
-        if namespace == group.namespace and found.wants(message[1]):
+        if found.wants(message[1]):
             on.execute(_OWN["deliver"], (found.id, commit_id, due_at, consumer))
             delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", 1))
     if position > found.position:
         on.execute(_OWN["move_group"], (position, found.id))
     return delivered
-
-
-def _answering(answer: Answer) -> Callable[[SqliteConnection], bool]:
-    """What an answer does: True if it was of the last delivery."""
-    group, place, number, due_us, _ = answer
-    commit_id = _place(place)
-
-    def work(on: SqliteConnection) -> bool:
-        found = _find(on, group)
-        if found is None:
-            return False
-        if due_us == ACK:
-            on.execute(_OWN["ack"], (found.id, commit_id, number))
-        else:
-            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
-        return on.raw.changes() > 0
-
-    return work
 
 
 def _place(place: str) -> int:

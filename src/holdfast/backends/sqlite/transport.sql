@@ -59,7 +59,8 @@ SELECT
     EXISTS (
         SELECT 1
         FROM hf.messages AS m
-        WHERE m.commit_id > g.position
+        WHERE m.namespace = g.namespace
+          AND m.commit_id > g.position
     ),
     (
         SELECT min(d.due_at)
@@ -95,9 +96,10 @@ WHERE group_id = :id
   AND commit_id = :commit_id
 
 -- name: list_messages
-SELECT commit_id, namespace, message_id, subject, published_at, trace_id, payload
+SELECT commit_id, message_id, subject, published_at, trace_id, payload
 FROM hf.messages
-WHERE commit_id > :position
+WHERE namespace = :namespace
+  AND commit_id > :position
 ORDER BY commit_id
 LIMIT :limit
 
@@ -116,6 +118,12 @@ WHERE group_id = :id
   AND commit_id = :commit_id
   AND number = :number
   AND due_at IS NOT NULL
+
+-- name: find_delivery
+SELECT number
+FROM hf.deliveries
+WHERE group_id = :id
+  AND commit_id = :commit_id
 
 -- name: set_due
 UPDATE hf.deliveries
@@ -173,31 +181,84 @@ WHERE group_id = :id
   AND commit_id = :commit_id
   AND due_at IS NULL
 
+-- name: list_passed
+-- The namespaces with messages, and the last message in each that all its groups are past; never
+-- the newest of the store, whose number must not be given out again.
+WITH RECURSIVE found (name) AS (
+    SELECT min(m.namespace)
+    FROM hf.messages AS m
+    UNION ALL
+    SELECT (SELECT min(m.namespace) FROM hf.messages AS m WHERE m.namespace > f.name)
+    FROM found AS f
+    WHERE f.name IS NOT NULL
+)
+SELECT
+    f.name,
+    min(
+        (SELECT max(m.commit_id) FROM hf.messages AS m) - 1,
+        coalesce(
+            (SELECT min(g.position) FROM hf.groups AS g WHERE g.namespace = f.name),
+            :int64_max
+        )
+    ),
+    s.clock_offset_us
+FROM found AS f
+CROSS JOIN hf.store_state AS s
+WHERE f.name IS NOT NULL
+
 -- name: list_done
--- Old messages that every group is past, and that none still has; never the newest of the store.
+-- One after the other, from the oldest: the walk ends at the first that is not so old.
+WITH RECURSIVE walk (commit_id) AS (
+    SELECT min(m.commit_id)
+    FROM hf.messages AS m
+    WHERE m.namespace = :namespace
+    UNION ALL
+    SELECT (
+        SELECT min(n.commit_id)
+        FROM hf.messages AS n
+        WHERE n.namespace = :namespace
+          AND n.commit_id > w.commit_id
+    )
+    FROM walk AS w
+    CROSS JOIN hf.messages AS m
+    WHERE m.commit_id = w.commit_id
+      AND m.commit_id <= :passed
+      AND m.published_at < :cutoff
+)
 SELECT m.commit_id
-FROM hf.messages AS m
-WHERE m.published_at < :cutoff
-  AND m.commit_id < (SELECT max(n.commit_id) FROM hf.messages AS n)
-  AND NOT EXISTS (
-      SELECT 1
-      FROM hf.groups AS g
-      WHERE g.namespace = m.namespace
-        AND g.position < m.commit_id
-  )
+FROM walk AS w
+CROSS JOIN hf.messages AS m
+WHERE m.commit_id = w.commit_id
+  AND m.commit_id <= :passed
+  AND m.published_at < :cutoff
   AND NOT EXISTS (
       SELECT 1
       FROM hf.groups AS g
       CROSS JOIN hf.deliveries AS d
-      WHERE d.group_id = g.id
+      WHERE g.namespace = :namespace
+        AND d.group_id = g.id
         AND d.commit_id = m.commit_id
   )
-ORDER BY m.commit_id
 LIMIT :limit
 
 -- name: drop_message
-DELETE FROM hf.messages
-WHERE commit_id = :commit_id
+-- If it is still done: a new group may have begun at the start since.
+DELETE FROM hf.messages AS m
+WHERE m.commit_id = :commit_id
+  AND NOT EXISTS (
+      SELECT 1
+      FROM hf.groups AS g
+      WHERE g.namespace = m.namespace
+        AND (
+            g.position < m.commit_id
+            OR EXISTS (
+                SELECT 1
+                FROM hf.deliveries AS d
+                WHERE d.group_id = g.id
+                  AND d.commit_id = m.commit_id
+            )
+        )
+  )
 
 -- name: written_since
 SELECT namespace, max(commit_id), sum(count(*)) OVER ()

@@ -231,6 +231,19 @@ async def test_compare_and_set_looks_at_all_fields_and_sets_all(world: World) ->
 
 
 @needs(Capability.RECORDS)
+async def test_a_record_may_have_thousands_of_fields(world: World) -> None:
+    records = world.store.records
+    many = {f"f{number}": number for number in range(12_000)}
+    await records.put("a", many)
+    assert await records.compare_and_set("a", expect={**many, "f11999": 0}, set={"x": 1}) is False
+    assert await records.compare_and_set("a", expect=many, set={"x": 1}) is True
+    found = await records.get("a")
+    assert found == Record({field: b"%d" % value for field, value in many.items()} | {"x": b"1"})
+    await records.set_fields("a", dict.fromkeys(many))
+    assert await records.get("a") == Record({"x": b"1"})
+
+
+@needs(Capability.RECORDS)
 async def test_expected_bytes_are_compared_exactly(world: World) -> None:
     records = world.store.records
     await records.put("a", {"x": BYTES})

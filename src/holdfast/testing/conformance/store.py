@@ -369,6 +369,9 @@ async def test_a_store_tells_its_namespaces(world: World) -> None:
             await view.records.put(f"key.{key}", {"a": "b"})
     await world.store.namespace("Ö").records.put("k", {"a": "b"})
     await world.store.namespace("Z").transport.create_group("g", "s")
-    wanted = ["Z", "cells", *(f"n{number:02}" for number in range(30)), "Ö"]
+    await world.store.namespace("messages").transport.publish("s", 1)
+    long = "z" * 1000
+    await world.store.namespace(long).cells.set("x", 1)
+    wanted = ["Z", "cells", "messages", *(f"n{number:02}" for number in range(30)), long, "Ö"]
     assert await world.store.namespaces() == wanted
     assert await world.store.namespace("other").namespaces() == wanted

@@ -300,6 +300,26 @@ async def test_a_record_that_is_no_task_does_not_stop_the_sweeper(world: World) 
 
 
 @CLOCK
+async def test_the_sweeper_removes_messages_that_are_done_and_old(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("behind", QUEUE)
+    for namespace in ("default", "other"):
+        await world.store.namespace(namespace).tasks.create("mail", "1")
+    await world.store.tasks.cancel("mail", "1")
+    week = 7 * 24 * 3600
+    await world.move_clock(week - 1)
+    assert (await world.sweeper().sweep()).purged == 0
+    await world.move_clock(2)
+    await transport.publish("a", "young")
+    assert (await world.sweeper(keep=None).sweep()).purged == 0
+    assert (await world.sweeper(keep=week + 60).sweep()).purged == 0
+    assert (await world.sweeper().sweep()).purged == 1  # in the other namespace
+    await transport.delete_group("behind")
+    assert (await world.sweeper().sweep()).purged == 2  # that it was queued, and cancelled
+    assert (await world.sweeper().sweep()).purged == 0
+
+
+@CLOCK
 async def test_a_stopped_sweeper_returns(world: World) -> None:
     sweeper = world.sweeper(interval=0.01)
     await world.store.tasks.create("mail", "1")
@@ -317,6 +337,6 @@ async def test_a_stopped_sweeper_returns(world: World) -> None:
 
 @TASKS
 async def test_a_sweepers_settings_are_checked(world: World) -> None:
-    for settings in ({"interval": 0}, {"threshold": -1}):
+    for settings in ({"interval": 0}, {"threshold": -1}, {"keep": -1}):
         with pytest.raises(InvalidArgument):
             world.sweeper(**settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.testing.world import World
 
 TRANSPORT = needs(Capability.TRANSPORT)
 CLOCK = needs(Capability.TRANSPORT, Capability.MOVABLE_CLOCK)
+_MOMENT = 0.1  # seconds
 SOON = 10.0  # seconds until a message must have come
 
 
@@ -25,7 +27,8 @@ async def _next(consumer: AsyncConsumer) -> AsyncDelivery:
 async def _payloads(consumer: AsyncConsumer) -> list[Any]:
     """What there is now, acknowledged."""
     found = []
-    while (delivery := await consumer.next(0)) is not None:
+    # PostgreSQL holds messages back while any older transaction of the server is open.
+    while (delivery := await consumer.next(_MOMENT)) is not None:
         found.append(delivery.message.payload)
         assert await delivery.ack()
     return found
@@ -368,6 +371,54 @@ async def test_purge_takes_old_messages_that_no_group_needs(world: World) -> Non
         assert await _payloads(consumer) == ["kept"]
 
 
+@CLOCK
+async def test_purge_keeps_what_a_group_waits_for_holds_or_gave_up(world: World) -> None:
+    transport, other = world.store.transport, world.store.namespace("other").transport
+    await transport.create_group("g", "a", max_deliveries=1)
+    await other.publish("a", "of nobody")
+    for what in ("done", "dead", "held", "waits"):
+        await transport.publish("a", what)
+    async with transport.consumer("g") as consumer:
+        assert await (await _next(consumer)).ack() is True
+        assert await (await _next(consumer)).nak() is True
+        held = await _next(consumer)
+        await world.move_clock(1000)
+        for place in (transport, other):
+            await place.publish("b", "young")
+        assert await transport.purge(older_than=2000) == 0
+        assert await transport.purge(older_than=500) == 2
+        assert await other.purge(older_than=500) == 0
+        (letter,) = await transport.dead_letters("g")
+        assert letter.message.payload == "dead"
+        assert await held.ack() is True
+        assert await transport.purge(older_than=500) == 1
+        assert await transport.drop_dead("g", letter.place) is True
+        assert await transport.purge(older_than=500) == 1
+        assert await _payloads(consumer) == ["waits"]
+        assert await transport.purge(older_than=500) == 1
+        await transport.create_group("later", ">", from_start=True)
+    async with transport.consumer("later") as consumer:
+        assert await _payloads(consumer) == ["young"]
+
+
+@CLOCK
+async def test_purge_takes_the_oldest_first(world: World) -> None:
+    transport = world.store.transport
+    for number in range(7):
+        await transport.publish("a", number)
+    await world.move_clock(1000)
+    await transport.publish("a", "young")
+    assert await transport.purge(older_than=500, limit=3) == 3
+    assert await transport.purge(older_than=500, limit=1) == 1
+    await transport.create_group("g", "a", from_start=True)
+    async with transport.consumer("g") as consumer:
+        assert await _payloads(consumer) == [4, 5, 6, "young"]
+    assert await transport.purge(older_than=500, limit=9) == 3
+    for limit in (0, -1, True):
+        with pytest.raises(InvalidArgument):
+            await transport.purge(limit=limit)
+
+
 @needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
 async def test_publishing_joins_the_transaction(world: World) -> None:
     store = world.store
@@ -424,10 +475,35 @@ async def test_bad_subjects_are_refused(world: World, subject: Any) -> None:  # 
 
 
 @TRANSPORT
-@pytest.mark.parametrize("pattern", ["", "a.", ">.a", "a.>.b", "a*", "a b", [], [5], "a.b>"])
+@pytest.mark.parametrize(
+    "pattern", ["", "a.", ">.a", "a.>.b", "a*", "a b", [], [5], "a.b>", 5, b"a"]
+)
 async def test_bad_patterns_are_refused(world: World, pattern: Any) -> None:  # noqa: ANN401 - on purpose
     with pytest.raises(InvalidArgument):
         await world.store.transport.create_group("g", pattern)
+
+
+@TRANSPORT
+@pytest.mark.parametrize("bad", ["", "a\0b", "\ud800", 5, b"x", "x" * 1025])
+async def test_bad_names_of_messages_and_consumers_are_refused(
+    world: World, bad: Any  # noqa: ANN401 - on purpose
+) -> None:  # fmt: skip
+    transport = world.store.transport
+    await transport.create_group("g", "a")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: transport.publish("a", 1, message_id=bad),
+        lambda: transport.publish("a", 1, trace_id=bad),
+        lambda: transport.create_group(bad, "a"),
+        lambda: transport.consumer("g", name=bad).next(0),
+        lambda: transport.delete_group(bad),
+        lambda: transport.status(bad),
+    ]
+    if bad:  # who fetches needs no name
+        calls.append(lambda: transport.fetch("g", consumer=bad))
+    for call in calls:
+        with pytest.raises(InvalidArgument):
+            await call()
+    assert await transport.fetch("g") is None
 
 
 @TRANSPORT

@@ -13,6 +13,9 @@ CREATE TABLE hf.messages (
 
 CREATE INDEX messages_by_id ON hf.messages (namespace, message_id, published_at);
 
+-- For purging: xids begin anew in another epoch, these do not.
+CREATE INDEX messages_by_commit ON hf.messages (namespace, commit_id);
+
 CREATE TABLE hf.groups (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace text COLLATE "C" NOT NULL,
@@ -26,6 +29,8 @@ CREATE TABLE hf.groups (
     epoch bigint NOT NULL,
     feed_xid xid8 NOT NULL,
     commit_id bigint NOT NULL,
+    -- The operation that made it, for who lost its answer.
+    op_id uuid NOT NULL,
     UNIQUE (namespace, name)
 );
 
@@ -94,27 +99,31 @@ BEGIN
 END
 $$;
 
--- True if the group is new.
+-- True if the group is new, also if it is so by an earlier try of the same operation.
 CREATE FUNCTION hf.create_group(
     p_namespace text,
     p_name text,
     p_subjects text[],
     p_from_start boolean,
     p_ack_timeout_us bigint,
-    p_max_deliveries bigint
+    p_max_deliveries bigint,
+    p_op_id uuid
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    v_op_id uuid;
 BEGIN
     INSERT INTO hf.groups (
-        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id
+        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id,
+        op_id
     )
     SELECT
         p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
         CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
         CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
         CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
-        0
+        0, p_op_id
     FROM hf.epochs AS e
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
@@ -122,8 +131,9 @@ BEGIN
     END IF;
     UPDATE hf.groups AS g
     SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
-    WHERE g.namespace = p_namespace AND g.name = p_name;
-    RETURN false;
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    RETURNING g.op_id INTO v_op_id;
+    RETURN coalesce(v_op_id = p_op_id, false);
 END
 $$;
 
@@ -296,5 +306,69 @@ BEGIN
         took_effect := FOUND;
         RETURN NEXT;
     END LOOP;
+END
+$$;
+
+-- Removes up to p_limit messages that are so old, that every group is past, and that none still
+-- has. How many. In each namespace it ends at the first that is younger, or that a group is to
+-- get: what comes after that is purged a little later.
+CREATE FUNCTION hf.purge_messages(p_older_than_us bigint, p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_cutoff bigint := hf.now_us() - p_older_than_us;
+    v_namespace text := '';
+    v_last bigint;
+    v_message record;
+    v_gone bigint := 0;
+BEGIN
+    LOOP
+        SELECT min(m.namespace) INTO v_namespace
+        FROM hf.messages AS m
+        WHERE m.namespace > v_namespace;
+        EXIT WHEN v_namespace IS NULL;
+        v_last := 0;
+        LOOP
+            -- One at a time: a longer list would be made, and read, to be thrown away.
+            SELECT m.feed_xid, m.commit_id, m.published_at INTO v_message
+            FROM hf.messages AS m
+            WHERE m.namespace = v_namespace AND m.commit_id > v_last
+            ORDER BY m.commit_id
+            LIMIT 1;
+            EXIT WHEN NOT FOUND OR v_message.published_at >= v_cutoff OR EXISTS (
+                SELECT 1
+                FROM hf.groups AS g
+                JOIN hf.epochs AS e ON e.epoch = g.epoch
+                WHERE g.namespace = v_namespace
+                  AND (
+                      (
+                          (v_message.feed_xid, v_message.commit_id) > (g.feed_xid, g.commit_id)
+                          AND v_message.commit_id >= e.first_commit
+                      )
+                      OR v_message.commit_id > e.last_commit
+                  )
+            );
+            v_last := v_message.commit_id;
+            DELETE FROM hf.messages AS m
+            WHERE m.namespace = v_namespace
+              AND m.feed_xid = v_message.feed_xid
+              AND m.commit_id = v_message.commit_id
+              AND NOT EXISTS (
+                  SELECT 1
+                  FROM hf.groups AS g
+                  JOIN hf.deliveries AS d ON d.group_id = g.id
+                  WHERE g.namespace = v_namespace
+                    AND d.feed_xid = v_message.feed_xid
+                    AND d.commit_id = v_message.commit_id
+              );
+            IF FOUND THEN
+                v_gone := v_gone + 1;
+                IF v_gone = p_limit THEN
+                    RETURN v_gone;
+                END IF;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_gone;
 END
 $$;

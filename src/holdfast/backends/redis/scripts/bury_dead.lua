@@ -6,6 +6,7 @@
 -- ARGV  1  group
 --       2  number of the message
 --       3  1: deliver it again
+--       4  1: a repeat, so the first try may have been applied
 --
 -- Gives false if there is no such group, 1 if there was that dead letter, else 0.
 --# parts clock transport
@@ -15,7 +16,7 @@ if redis.call('EXISTS', base .. ':g:' .. name) == 0 then
   return false
 end
 if redis.call('ZREM', base .. ':l:' .. name, place) == 0 then
-  return 0
+  return tonumber(ARGV[4])
 end
 if ARGV[3] == '1' then
   redis.call('HSET', numbers, place, '0:')

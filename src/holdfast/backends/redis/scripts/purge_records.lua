@@ -7,5 +7,4 @@
 --
 -- Gives how many.
 --# parts clock index record
-local now, offset = read_clock(KEYS[2])
-return remove_due(KEYS[1], now, offset, ARGV[1])
+return remove_due(open_log(KEYS[1], KEYS[2]), ARGV[1])

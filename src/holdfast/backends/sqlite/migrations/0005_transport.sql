@@ -11,6 +11,9 @@ CREATE TABLE holdfast_messages (
 
 CREATE INDEX holdfast_messages_by_id ON holdfast_messages (message_id, namespace, published_at);
 
+-- For a namespace's groups, and for what is done in it.
+CREATE INDEX holdfast_messages_by_namespace ON holdfast_messages (namespace, commit_id);
+
 CREATE TABLE holdfast_groups (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace TEXT NOT NULL,

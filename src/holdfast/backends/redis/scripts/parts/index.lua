@@ -71,12 +71,22 @@ local function update_index(base, name, fields, key, entry)
   end
 end
 
--- Bring all indexes up to date with the record, which is there or not.
-local function update_indexes(base, record, key, there)
-  for _, name in ipairs(redis.call('HKEYS', base .. ':indexes')) do
+-- The namespace's indexes, taken apart.
+local function list_indexes(base)
+  local indexes = redis.call('HKEYS', base .. ':indexes')
+  for at, name in ipairs(indexes) do
     local prefix, fields = parts_of(name)
-    if string.sub(key, 1, #prefix) == prefix then
-      update_index(base, name, fields, key, there and entry_of(record, key, fields))
+    indexes[at] = { name = name, prefix = prefix, fields = fields }
+  end
+  return indexes
+end
+
+-- Bring all indexes up to date with the record, which is there or not.
+local function update_indexes(indexes, base, record, key, there)
+  for _, index in ipairs(indexes) do
+    if string.sub(key, 1, #index.prefix) == index.prefix then
+      local entry = there and entry_of(record, key, index.fields)
+      update_index(base, index.name, index.fields, key, entry)
     end
   end
 end

@@ -15,18 +15,50 @@ local function parse_meta(meta)
 end
 
 local function format_meta(op, updated, expires, number)
-  return op .. digits(updated) .. ':' .. digits(expires) .. ':' .. digits(number)
+  return op .. string.format('%d:%d:%d', updated, expires, number)
 end
 
-local function log_change(base, key)
-  local number = redis.call('INCR', base .. ':number')
-  redis.call('ZADD', base .. ':changes', number, key)
+-- What a script knows of the namespace, and the changes that it makes: they are written down
+-- together.
+local function open_log(base, clock)
+  local found = redis.call('MGET', clock, base .. ':number')
+  local offset, number = tonumber(found[1] or 0), tonumber(found[2] or 0)
+  return {
+    base = base, indexes = list_indexes(base), now = server_now() + offset, offset = offset,
+    first = number, number = number, changes = {}, ops = {},
+  }
+end
+
+local function write_log(log)
+  if #log.changes > 0 then
+    redis.call('SET', log.base .. ':number', log.number)
+    redis.call('ZADD', log.base .. ':changes', unpack(log.changes))
+    log.changes = {}
+  end
+  if #log.ops > 0 then
+    redis.call('ZADD', log.base .. ':ops', unpack(log.ops))
+    log.ops = {}
+  end
+end
+
+local LOG_AT_ONCE = 1000 -- words: what unpack takes is limited
+
+-- Note the record's change, and the operation if there is one, so that a repeat knows it also
+-- when others have written to the record since. Gives the change's number.
+local function log_change(log, key, op)
+  local number = log.number + 1
+  local changes, ops = log.changes, log.ops
+  log.number = number
+  changes[#changes + 1] = number
+  changes[#changes + 1] = key
+  if op then
+    ops[#ops + 1] = number
+    ops[#ops + 1] = op .. key
+  end
+  if #changes == LOG_AT_ONCE then
+    write_log(log)
+  end
   return number
-end
-
--- So that a repeat knows the operation also when others have written to the record since.
-local function remember(base, key, op, number)
-  redis.call('ZADD', base .. ':ops', number, op .. key)
 end
 
 -- The server forgets the key by itself at that instant of the store's clock.
@@ -35,18 +67,17 @@ local function forget_at(record, instant, offset)
 end
 
 -- Leave of the record what a repeat and a watch need for a day. Without an operation id
--- (the server has removed it) that is only the change. Gives the change's number.
-local function bury(base, record, key, op, now, offset)
+-- (the server has removed it) that is only the change, whose number is given.
+local function bury(log, record, key, op, number)
+  local base, ends = log.base, log.now + OP_MEMORY_US
   redis.call('DEL', record)
-  local number = log_change(base, key)
   if op then
-    redis.call('HSET', record, META, format_meta(op, now, GRAVE, number))
-    forget_at(record, now + OP_MEMORY_US, offset)
+    redis.call('HSET', record, META, format_meta(op, log.now, GRAVE, number))
+    forget_at(record, ends, log.offset)
   end
   redis.call('ZREM', base .. ':keys', key)
-  redis.call('ZADD', base .. ':due', digits(now + OP_MEMORY_US), key)
-  update_indexes(base, record, key, false)
-  return number
+  redis.call('ZADD', base .. ':due', digits(ends), key)
+  update_indexes(log.indexes, base, record, key, false)
 end
 
 -- Remove a grave that is a day old. Who was away for so long has missed something.
@@ -61,7 +92,8 @@ local function level(base, record, key)
 end
 
 -- Remove up to `limit` of what is due: records that have expired, old graves.
-local function remove_due(base, now, offset, limit)
+local function remove_due(log, limit)
+  local base, now = log.base, log.now
   local due = redis.call('ZRANGEBYSCORE', base .. ':due', '-inf', digits(now), 'LIMIT', 0, limit)
   for _, key in ipairs(due) do
     local record = base .. ':r:' .. key
@@ -70,21 +102,24 @@ local function remove_due(base, now, offset, limit)
       -- A grave that the server removed, and then a record that was made in its place.
       redis.call('ZREM', base .. ':due', key)
     elseif redis.call('ZSCORE', base .. ':keys', key) then
-      bury(base, record, key, meta and meta.op, now, offset)
+      bury(log, record, key, meta and meta.op, log_change(log, key))
     else
       level(base, record, key)
     end
   end
+  write_log(log)
   return #due
 end
 
 local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 local REMEMBERED = 2000 -- operations of the namespace: a pipeline has 1,000 at most
 
--- At every 16th change remove some of what is no longer needed.
-local function tidy(base, now, offset, number)
-  if number % TIDY_EVERY == 0 then
-    remove_due(base, now, offset, PURGE)
-    redis.call('ZREMRANGEBYRANK', base .. ':ops', 0, -REMEMBERED - 1)
+-- Write the log down, and for every 16th change remove some of what is no longer needed.
+local function tidy(log)
+  local rounds = math.floor(log.number / TIDY_EVERY) - math.floor(log.first / TIDY_EVERY)
+  write_log(log)
+  if rounds > 0 then
+    remove_due(log, rounds * PURGE)
+    redis.call('ZREMRANGEBYRANK', log.base .. ':ops', 0, -REMEMBERED - 1)
   end
 end
