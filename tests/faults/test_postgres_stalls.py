@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import AsyncStore, Timeout, Unavailable
+from holdfast.testing.freezing import freeze
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
 
@@ -196,7 +197,7 @@ def test_request_that_the_server_runs_after_its_repeat_has_no_second_effect(
     colour.run(store.cells.set("two", 1, op_id=uuid4() if op_id else None))
     request_bytes = proxy.counts.to_server - before
     (stalled,) = observer.store_processes()
-    os.kill(stalled, signal.SIGSTOP)
+    freeze(stalled)
     try:
         proxy.cut_after(to_server=request_bytes)
         assert colour.run(store.cells.set("six", 1, op_id=op_id)) == 1

@@ -23,6 +23,7 @@ import holdfast
 from holdfast import StoreConfig
 from holdfast.backends.nats.stream import Message, Stream
 from holdfast.sync.store import Store
+from holdfast.testing.freezing import freeze
 from holdfast.testing.nats import NatsServer
 from holdfast.testing.ports import ADDRESS, ReservedPort
 
@@ -246,7 +247,7 @@ def test_a_watch_goes_on_after_a_restart() -> None:
 def test_a_server_that_does_not_answer_is_a_timeout() -> None:
     with NatsServer() as server, holdfast.open(server.fresh_url(), config=SHORT) as store:
         store.records.put("a", {"x": 1})
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
         try:
             with pytest.raises(holdfast.Timeout) as caught:
                 store.records.get("a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,18 +18,6 @@ from holdfast.testing.proxy import FaultProxy
 CUTS = int(os.environ.get("HOLDFAST_CUTS", "20"))
 SEED = os.environ.get("HOLDFAST_SEED", "1")
 WRITE = b"Nats-Expected-Last-Subject-Sequence"
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[FaultProxy]:
-    with FaultProxy(ADDRESS, server.port, answered=bool) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def store(server: NatsServer, proxy: FaultProxy) -> Iterator[Store]:
-    with holdfast.open(proxy.through(server.fresh_url())) as store:
-        yield store
 
 
 def test_a_write_whose_answer_is_lost_has_one_effect(store: Store, proxy: FaultProxy) -> None:

@@ -8,7 +8,6 @@ import multiprocessing
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
@@ -24,7 +23,6 @@ from holdfast.runtime.blocking import run
 from holdfast.sync.store import Store
 from holdfast.sync.transport import Consumer
 from holdfast.testing.nats import NatsCluster, NatsServer
-from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
 from tests.faults.lost_groups import lost_group_answers
@@ -250,18 +248,6 @@ def test_a_group_that_asks_for_other_subjects_gets_them_from_then_on(server: Nat
         transport.publish("a", "third")
         with transport.consumer("g") as consumer:
             assert _rest(consumer) == ["third"]
-
-
-@pytest.fixture
-def proxy(server: NatsServer) -> Iterator[FaultProxy]:
-    with FaultProxy(ADDRESS, server.port, answered=bool) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def store(server: NatsServer, proxy: FaultProxy) -> Iterator[Store]:
-    with holdfast.open(proxy.through(server.fresh_url())) as store:
-        yield store
 
 
 @pytest.mark.parametrize("arrives", [True, False])

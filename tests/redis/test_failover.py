@@ -13,6 +13,7 @@ import pytest
 from redis.crc import key_slot
 
 import holdfast
+from holdfast.testing.freezing import freeze
 from holdfast.testing.valkey import NO_SLOTS, ValkeyServer
 from holdfast.testing.world import BlockingColour, Colour
 from tests.redis.counting import MORE, PATIENCE, Counting
@@ -58,7 +59,7 @@ def test_a_replica_takes_over_and_nothing_acknowledged_is_lost(
         if killed:
             dying.kill()
         else:
-            os.kill(dying.pid, signal.SIGSTOP)
+            freeze(dying.pid)
         _until_primary(heir)
         # Without waiting for replicas there is nothing more to wait for.
         with holdfast.open(heir.url(prefix="other", durability="standard"), NAMESPACE) as other:
@@ -82,7 +83,7 @@ def test_control_without_waiting_for_replicas_a_failover_loses_writes(shard: Sha
         contextlib.closing(dying.client()) as client,
     ):
         store.records.put("0", {"n": 1})
-        os.kill(heir.pid, signal.SIGSTOP)
+        freeze(heir.pid)
         try:
             client.execute_command("CLIENT KILL TYPE replica")  # nothing is on its way to it
             for number in range(MORE):
