@@ -23,6 +23,7 @@ from holdfast.errors import (
     LockConflict,
     NotFound,
     PreconditionFailed,
+    ProjectionFailed,
     Serialization,
     StoreClosed,
     StoreError,
@@ -42,6 +43,7 @@ from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
 from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
+from holdfast.facets.views import Projection, View
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.archiver import Archiver
@@ -81,6 +83,8 @@ __all__ = [
     "Message",
     "NotFound",
     "PreconditionFailed",
+    "Projection",
+    "ProjectionFailed",
     "Record",
     "RecordChange",
     "RecordIndex",
@@ -104,6 +108,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "View",
     "idempotency_key",
     "migrate",
     "open",

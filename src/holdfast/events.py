@@ -15,17 +15,21 @@ from holdfast.facets.projection import (
     StepStatus,
     fold,
 )
+from holdfast.facets.views import RUN, Projection, View
 
 __all__ = [
     "CONTRACT_VERSION",
     "EVENT_TYPES",
+    "RUN",
     "AppendResult",
     "Event",
     "FeedEvent",
+    "Projection",
     "RunSnapshot",
     "RunStatus",
     "StepSnapshot",
     "StepStatus",
+    "View",
     "fold",
     "idempotency_key",
 ]
