@@ -26,6 +26,7 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
+from holdfast.facets.projecting_store import EngineViews
 from holdfast.facets.snapshot_cache import SnapshotCache
 
 T = TypeVar("T")
@@ -109,6 +110,10 @@ class AsyncStore:
         require(self._backend, Capability.JOIN)
         opened = await self._backend.join(connection)
         return AsyncTransaction(opened, self._namespace, self._config)
+
+    def view_store(self) -> EngineViews:
+        """What a projector of this namespace works on."""
+        return EngineViews(self._backend, self._namespace, self._config.payload_max_bytes)
 
     @property
     def tasks(self) -> AsyncTasks:

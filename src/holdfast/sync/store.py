@@ -19,6 +19,7 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
+from holdfast.facets.projecting_store import EngineViews
 from holdfast.facets.snapshot_cache import SnapshotCache
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
@@ -107,6 +108,10 @@ class Store:
         require(self._backend, Capability.JOIN)
         opened = run(self._backend.join(connection))
         return Transaction(opened, self._namespace, self._config)
+
+    def view_store(self) -> EngineViews:
+        """What a projector of this namespace works on."""
+        return EngineViews(self._backend, self._namespace, self._config.payload_max_bytes)
 
     @property
     def tasks(self) -> Tasks:
