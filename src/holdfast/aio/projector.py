@@ -78,7 +78,8 @@ class AsyncProjector:
             raise InvalidArgument(f"shards: from 1 to {_MOST_SHARDS}, found {shards!r:.40}")
         self._store = store
         self._projections = {one.view: one for one in (RUN, *map(check_projection, projections))}
-        self._core = Projecting(store.view_store(), _resync(resync))
+        views = store._view_store()  # noqa: SLF001 - for projectors alone
+        self._core = Projecting(views, _resync(resync))
         self._shards = AsyncShards(store, count=shards, lease_us=check_span(lease, "lease"))
         self._every = check_span(every, "every") / MICROSECONDS
         self._lag = Lag(timedelta(microseconds=check_span(alert_after, "alert_after")), on_alert)

@@ -109,7 +109,7 @@ class Store:
         opened = run(self._backend.join(connection))
         return Transaction(opened, self._namespace, self._config)
 
-    def view_store(self) -> EngineViews:
+    def _view_store(self) -> EngineViews:
         """What a projector of this namespace works on."""
         return EngineViews(self._backend, self._namespace, self._config.payload_max_bytes)
 
