@@ -48,7 +48,12 @@ class Follower(Generic[S]):
         """When the first event was stored that is folded and not saved."""
 
     def take(self, events: Sequence[Event]) -> Trouble | None:
-        """Fold what is next, up to the first event that is not; why that is so."""
+        """Fold what is next, up to the first event that is not; why that is so.
+
+        One late event is enough for nothing to be folded.
+        """
+        if any(self.kept.has_gap_at(event.run_seq) for event in events):
+            return Trouble.LATE
         trouble, following = None, []
         last = self.kept.last_seq
         for event in events:
@@ -57,9 +62,6 @@ class Follower(Generic[S]):
                 last += 1
             elif event.run_seq > last:
                 trouble = Trouble.MISSING
-                break
-            elif self.kept.has_gap_at(event.run_seq):
-                trouble = Trouble.LATE
                 break
             else:
                 trouble = Trouble.KNOWN
