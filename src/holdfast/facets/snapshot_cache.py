@@ -18,7 +18,8 @@ from holdfast.facets.events import RunKey
 from holdfast.facets.projection import RunSnapshot
 from holdfast.facets.views_reading import Read
 
-_MOST = 1000  # runs
+_MOST = 1000  # runs that were read
+_MOST_WRITTEN = 10_000
 
 
 class _Read(NamedTuple):
@@ -57,7 +58,7 @@ class SnapshotCache:
         """The run was written to, or may have been."""
         if not self._used:
             return
-        if len(self._written) >= _MOST:
+        if len(self._written) >= _MOST_WRITTEN:
             self._begin_anew()
         self._written[run] = time.monotonic()
 
