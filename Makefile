@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed pgbouncer clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed lag pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 
 feed: $(READY)  ## a million changes followed on each engine
 	HOLDFAST_CHANGES=1000000 $(BIN)/python -m pytest tests/feed/test_feed.py -s
+
+lag: $(READY)  ## how far the projector is behind while 500 events come each second
+	$(BIN)/python -m tests.projector.lag
 
 pgbouncer: $(READY)  ## the conformance suite and faults through a PgBouncer; needs the program
 	HOLDFAST_NEED_PGBOUNCER=1 $(BIN)/python -m pytest -n 2 --dist loadscope \

@@ -120,8 +120,8 @@ def _add_project(commands: Commands[argparse.ArgumentParser]) -> None:
         help="the runs of a projector that died are others' after that (default 10)",
     )  # fmt: skip
     parser.add_argument(
-        "--every", type=_seconds, default=0.2, metavar="SECS",
-        help="gather changes of a view for so long before it is kept (default 0.2)",
+        "--every", type=_seconds, default=0.1, metavar="SECS",
+        help="gather changes of a view for so long before it is kept (default 0.1)",
     )  # fmt: skip
     parser.add_argument(
         "--resync", choices=[*Resync], default=Resync.FROM_SNAPSHOT, metavar="HOW",

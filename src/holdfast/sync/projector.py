@@ -61,7 +61,7 @@ class Projector:
         *,
         shards: int = 16,
         lease: Duration = 10,
-        every: Duration = 0.2,
+        every: Duration = 0.1,
         resync: Resync | str = Resync.FROM_SNAPSHOT,
         alert_after: Duration = 5,
         resync_after: Duration = 10,
