@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 import holdfast
 from holdfast import Event, Projection, RunSnapshot
@@ -15,6 +14,7 @@ SEQS: Projection[list[int]] = Projection(
 )
 """Which events were folded: one twice, or one left out, shows."""
 
+_VIEWS = (RUN_VIEW, SEQS.view)
 PATH = "tests.projector.views:SEQS"
 _TYPES = ("RunStarted", "StepStarted", "StepFailed", "StepStarted", "StepCompleted")
 
@@ -27,16 +27,16 @@ def event(run_id: str, number: int) -> Event:
 
 def kept(url: str, run_id: str, namespace: str = "default") -> tuple[int, int]:
     """How far the two views of a run are kept."""
-    stored = asyncio.run(_stored(url, namespace, run_id))
-    return tuple(0 if one is None else one.last_seq for one in stored)  # type: ignore[return-value]
+    ((first, second),) = asyncio.run(_stored(url, namespace, [run_id]))
+    return _last_seq(first), _last_seq(second)
 
 
-def check_kept(url: str, run_ids: Iterable[str], namespace: str = "default") -> int:
+def check_kept(url: str, run_ids: list[str], namespace: str = "default") -> int:
     """How many events the runs have; what is kept of them is what a replay gives."""
     total = 0
+    stored = asyncio.run(_stored(url, namespace, run_ids))
     with holdfast.open(url, namespace) as store:
-        for run_id in run_ids:
-            snapshot, seqs = asyncio.run(_stored(url, namespace, run_id))
+        for run_id, (snapshot, seqs) in zip(run_ids, stored, strict=True):
             replayed = store.events.project_snapshot(run_id)
             assert snapshot is not None, f"no snapshot of {run_id} is kept"
             assert seqs is not None, f"no view of {run_id} is kept"
@@ -49,11 +49,19 @@ def check_kept(url: str, run_ids: Iterable[str], namespace: str = "default") -> 
     return total
 
 
+def _last_seq(stored: StoredSnapshot | None) -> int:
+    return 0 if stored is None else stored.last_seq
+
+
 async def _stored(
-    url: str, namespace: str, run_id: str
-) -> tuple[StoredSnapshot | None, StoredSnapshot | None]:
+    url: str, namespace: str, run_ids: list[str]
+) -> list[tuple[StoredSnapshot | None, StoredSnapshot | None]]:
+    """Of each run what is kept of the two views, without what came since."""
+    found = []
     async with holdfast.open_async(url, namespace) as store:
-        events = store._backend.events  # noqa: SLF001 - what is kept, without what came since
-        found = [await events.state((namespace, run_id), view) for view in (RUN_VIEW, SEQS.view)]
-        first, second = (None if state is None else state.snapshot for state in found)
-        return first, second
+        events = store._backend.events  # noqa: SLF001 - the public API adds what came since
+        for run_id in run_ids:
+            states = [await events.state((namespace, run_id), view) for view in _VIEWS]
+            first, second = (None if state is None else state.snapshot for state in states)
+            found.append((first, second))
+    return found

@@ -158,14 +158,15 @@ class AsyncProjector:
         await self._shards.release(given)
         if lost or given:
             self._core.forget(lambda run_id: self._shards.of(run_id) is None)
-        taken = await self._shards.take()
+        await self._shards.take()
         self._lag.set_clock(await self._store.now())
-        if taken:
-            _log.info("looks after %d shards, %d of them new", len(self._shards.owned), len(taken))
+        if new := self._shards.new:
+            _log.info("looks after %d shards, %d of them new", len(self._shards.owned), len(new))
             self._follow()
-            await self._retry_marked(taken)
+            await self._retry_marked(new)
         elif not self._shards.owned:
             self._unfollow()
+        self._shards.settled()
 
     async def marks(self) -> Marks:
         """The views of the namespace that are stale or have failed, whoever looks after them."""

@@ -28,7 +28,10 @@ class Shards:
         self._lease = lease_us / MICROSECONDS
         self._worker = str(uuid_utils.uuid7())
         self._renewed_at = 0.0
+        self._settled_at = 0.0
         self.owned: dict[int, Shard] = {}
+        self.new: Taken = []
+        """What was taken since it last was `settled`."""
 
     def of(self, run_id: str) -> Shard | None:
         """The run's shard, if it is ours."""
@@ -36,8 +39,8 @@ class Shards:
 
     @property
     def due(self) -> bool:
-        """True when it is time for the next `renew`: so that two may fail before the lease ends."""
-        return time.monotonic() - self._renewed_at >= self._lease / 3
+        """True when it is time to renew and take again: two may fail before the lease ends."""
+        return time.monotonic() - self._settled_at >= self._lease / 3
 
     @property
     def expired(self) -> bool:
@@ -55,23 +58,28 @@ class Shards:
         self._renewed_at = begun
         return lost
 
-    def take(self) -> Taken:
-        """Take what is free, up to this projector's part; what is new."""
-        room = self._part() - len(self.owned)
+    def take(self) -> None:
+        """Take what is free, up to this projector's part: into `owned` and `new`."""
+        part = self._part()
+        if len(self.owned) >= part:
+            return
         now_ms = int((self._store.now()).timestamp() * 1000)
-        taken: Taken = []
-        if room <= 0:
-            return taken
         found = {index: Seen.of({}) for index in range(self._count)}
         for key, record in self._store.records.scan(shards_prefix(self._count)):
             found[int(key.rpartition(".")[2])] = Seen.of(record.fields)
         for index, seen in found.items():
-            if len(taken) < room and index not in self.owned and seen.free(now_ms):
+            # Ours and unknown: a claim whose answer was lost.
+            free = seen.free(now_ms) or seen.owner == self._worker.encode()
+            if free and len(self.owned) < part and index not in self.owned:
                 shard = self._claim(index, seen)
                 if shard is not None:
                     self.owned[index] = shard
-                    taken.append(shard)
-        return taken
+                    self.new.append(shard)
+
+    def settled(self) -> None:
+        """All of it went well: it is time again in a third of the lease."""
+        self._settled_at = self._renewed_at
+        self.new.clear()
 
     def surplus(self) -> Taken:
         """What is more than this projector's part, to be released."""

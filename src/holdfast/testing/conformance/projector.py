@@ -25,7 +25,7 @@ from holdfast.testing.world import World, backend_of
 PROJECTOR = needs(Capability.EVENTS, Capability.RECORDS)
 SHARED = needs(Capability.EVENTS, Capability.RECORDS, Capability.MOVABLE_CLOCK)
 
-COUNT = Projection("count", lambda count, _: count + 1, initial=0)
+COUNT = Projection("count: \u00e4/*", lambda count, _: count + 1, initial=0)
 
 
 def _sum(total: int, event: Event) -> int:
@@ -128,7 +128,7 @@ async def test_a_running_projector_keeps_what_comes(world: World) -> None:
 async def test_a_new_version_is_built_from_the_first_event_on(world: World) -> None:
     await _append(world, "r", 1, 2, 3)
     await world.projector([COUNT]).drain()
-    doubled = Projection("count", lambda count, _: count + 2, initial=0, version=2)
+    doubled = Projection(COUNT.name, lambda count, _: count + 2, initial=0, version=2)
     projector = world.projector([doubled])
     await projector.drain()
     assert projector.totals == ProjectTotals(events=3, kept=1)
