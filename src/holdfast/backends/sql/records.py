@@ -36,6 +36,7 @@ from holdfast.facets.records import (
 )
 
 _MARK = "\x01"
+_CONTROL = "\\u000"  # as JSON has it
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -43,11 +44,12 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 def pack(fields: Mapping[str, bytes | None]) -> str:
     """The fields as they are kept; None, which only a change has, becomes null."""
     try:
-        packed = _encode({n: None if v is None else v.decode() for n, v in fields.items()}).decode()
-        if "\\u000" not in packed:  # neither a NUL nor a mark anywhere
+        texts = map(bytes.decode, fields.values())  # type: ignore[arg-type]
+        packed = _encode(dict(zip(fields, texts, strict=True))).decode()
+        if _CONTROL not in packed:  # neither a NUL nor a mark anywhere
             return packed
-    except UnicodeDecodeError:
-        pass  # some of them are kept as base64
+    except (TypeError, UnicodeDecodeError):
+        pass  # a value is None or not UTF-8
     return _encode({n: None if v is None else _text(v) for n, v in fields.items()}).decode()
 
 
@@ -55,7 +57,7 @@ def unpack(packed: str) -> Fields:
     """The fields that were kept so."""
     try:
         texts = _decode(packed)
-        if "\\u0001" in packed:
+        if _CONTROL in packed:
             return {name: _bytes(text) for name, text in texts.items()}
         return {name: text.encode() for name, text in texts.items()}
     except (msgspec.DecodeError, ValueError) as exc:
