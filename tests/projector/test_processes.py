@@ -85,6 +85,21 @@ def test_once_does_what_is_there_in_all_namespaces(url: str) -> None:
     assert (again["events"], again["kept"]) == (0, 0)
 
 
+def test_a_namespace_that_is_new_is_projected_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with holdfast.open(url) as store:
+        one, two = store.namespace("one"), store.namespace("two")
+        process = command("project", url, "--projection", PATH, "--all-namespaces", "--json")
+        one.events.append_event(event("r", 0))
+        until(lambda: kept(url, "r", "one") == (1, 1))
+        two.events.append_event(event("r", 0))
+        until(lambda: kept(url, "r", "two") == (1, 1))
+        assert _stop(process)["events"] == 4
+        for view in (one, two):  # what it looked after is free
+            shards = list(view.records.scan("holdfast.projector.shard."))
+            assert [record.fields.get("owner") for _, record in shards] == [None] * 16
+
+
 def test_a_fold_that_raises_is_told_at_the_end(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     module = tmp_path / "broken_views.py"

@@ -123,10 +123,11 @@ class Projecting:
             follower = await self._load(key, projection)
         before = self.totals.events
         trouble = self._taken(key, follower, events)
-        if trouble is Trouble.KNOWN and not just_loaded:
+        first_again = trouble is Trouble.KNOWN and any(event.run_seq == 1 for event in events)
+        if first_again and not just_loaded:
             loaded = await self._store.load(key[1], projection)
             if follower is None or loaded is None or loaded.generation != follower.generation:
-                # What is in memory is of a run that was deleted.
+                # What is in memory is of a run that was deleted; another began with a first event.
                 trouble = self._taken(key, await self._load(key, projection), events)
         if trouble in (Trouble.MISSING, Trouble.LATE):
             await self._resynced(key, projection, events, full=trouble is Trouble.LATE)

@@ -125,6 +125,29 @@ async def test_a_running_projector_keeps_what_comes(world: World) -> None:
 
 
 @PROJECTOR
+async def test_it_runs_until_it_is_stopped(world: World) -> None:
+    projector = world.projector([COUNT], every=0.01)
+
+    async def work() -> None:
+        try:
+            for number in range(3):
+                await _append(world, "r", number)
+                for _ in range(1000):
+                    if await _kept(world, "r", COUNT.view) == (number + 1, number + 1):
+                        break
+                    await world.store.pause(0.01)
+                else:
+                    raise AssertionError(f"event {number + 1} is in no kept view")
+        finally:
+            projector.stop()
+
+    await world.together([projector.run(), work()])
+    assert projector.totals.events == 6
+    assert (await projector.status()).shards == 0  # given back
+    await _check_kept(world, ["r"], COUNT)
+
+
+@PROJECTOR
 async def test_a_new_version_is_built_from_the_first_event_on(world: World) -> None:
     await _append(world, "r", 1, 2, 3)
     await world.projector([COUNT]).drain()
