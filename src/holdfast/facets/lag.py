@@ -57,4 +57,8 @@ class Lag:
             extra={"alert": alert.code, "severity": alert.severity},
         )
         if self._on_alert is not None:
-            self._on_alert(alert)
+            try:
+                self._on_alert(alert)
+            except Exception:  # noqa: BLE001 - the caller may raise anything
+                # Views must not fall behind even more because of it.
+                _log.exception("on_alert raised")

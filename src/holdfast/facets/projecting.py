@@ -24,7 +24,7 @@ from holdfast.facets.views import Kept, Projection
 
 S = TypeVar("S")
 _PAGE = 1000  # events of a resync that are in memory at a time
-_MOST_FOLLOWERS = 10_000
+_MOST_FOLLOWERS = 2000  # their states are in memory, and may be large
 _Key = tuple[str, str]  # view and run id
 
 

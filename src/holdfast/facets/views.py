@@ -175,7 +175,10 @@ def to_stored(projection: Projection[S], run_id: str, kept: Kept[S]) -> StoredSn
 
 def from_stored(projection: Projection[S], stored: StoredSnapshot) -> Kept[S]:
     """The view that was kept so."""
-    found = msgspec.convert(codec.decode(stored.payload), _Payload)
+    try:
+        found = msgspec.convert(codec.decode(stored.payload), _Payload)
+    except msgspec.ValidationError as exc:
+        raise Serialization(f"view {projection.view!r}: what is kept is no view: {exc}") from exc
     return Kept(projection.restore(found.state), stored.last_seq, found.gaps)
 
 
