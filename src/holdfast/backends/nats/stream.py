@@ -75,8 +75,17 @@ class Shape(NamedTuple):
 
 STATE = Shape(
     "state",
-    "Holdfast: the newest value of each record, cell and group",
-    ("namespaces.*", "records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
+    "Holdfast: the newest value of each record, cell, group and view of a run",
+    (
+        "namespaces.*",
+        "records.>",
+        "cells.>",
+        "clock",
+        "groups.>",
+        "returned.>",
+        "deliveries.>",
+        "views.>",
+    ),
     {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
 )
 
@@ -111,6 +120,11 @@ class Stream:
         self.atomic = False
         self.seen = 0
         """The highest sequence number that this store knows of."""
+
+    @property
+    def room(self) -> int:
+        """The largest message that the server takes, in bytes."""
+        return self._connection.max_payload
 
     async def prepare(self, *, create: bool) -> None:
         """Find the stream, or make it."""
@@ -169,15 +183,15 @@ class Stream:
 
     async def get(self, subject: str, deadline: float) -> Entry | None:
         """The subject's newest message."""
-        question = {"last_by_subj": subject}
-        if self.replicas == 1:
-            message = await self.questions.direct(question, deadline)
-            return None if message is None else entry_of(message)
-        try:
-            found = await self.questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
-        except NoMessage:
-            return None
-        return kept_entry(found["message"])
+        return await self._one({"last_by_subj": subject}, deadline)
+
+    async def at(self, seq: int, deadline: float) -> Entry | None:
+        """The message with that sequence number."""
+        return await self._one({"seq": seq}, deadline)
+
+    async def next(self, matching: str, after: int, deadline: float) -> Entry | None:
+        """The next message above the sequence number; unlike `log` never from who is behind."""
+        return await self._one({"seq": after + 1, "next_by_subj": matching}, deadline)
 
     async def get_pages(
         self, subjects: Sequence[str], deadline: float
@@ -259,6 +273,11 @@ class Stream:
             return False
         return True
 
+    async def purge(self, matching: str, below: int | None, deadline: float) -> None:
+        """Remove what matches, with a smaller sequence number than that if there is one."""
+        question = {"filter": matching} if below is None else {"filter": matching, "seq": below}
+        await self.questions.api(f"STREAM.PURGE.{self.name}", question, deadline, long=True)
+
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}
@@ -270,9 +289,19 @@ class Stream:
         """Drop the consumer."""
         await self.questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
 
+    async def _one(self, question: Mapping[str, Any], deadline: float) -> Entry | None:
+        if self.replicas == 1:
+            message = await self.questions.direct(question, deadline)
+            return None if message is None else entry_of(message)
+        try:
+            found = await self.questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
+        except NoMessage:
+            return None
+        return _kept_entry(found["message"])
+
     def _fitting(self, subjects: Sequence[str]) -> Sequence[str]:
         """The first of them, as many as fit into one question."""
-        room = self._connection.max_payload - _AROUND
+        room = self.room - _AROUND
         for at, subject in enumerate(subjects):
             room -= len(subject) + len('"",')
             if room < 0:
@@ -338,7 +367,7 @@ def entry_of(message: Msg) -> Entry:
     return Entry(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data)
 
 
-def kept_entry(kept: Mapping[str, Any]) -> Entry:
+def _kept_entry(kept: Mapping[str, Any]) -> Entry:
     """A message as the leader tells it."""
     return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
 
