@@ -9,14 +9,16 @@ most is stored; and where the run is further, the lost one is part of it or can 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+import contextlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.backends.nats.append_line import Line, Outcome, Unit, parts
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up, too_large
-from holdfast.backends.nats.known_run import Decided, KnownRun, decide
+from holdfast.backends.nats.known_run import Answered, Decided, KnownRun, decide
 from holdfast.backends.nats.questions import PAUSE
 from holdfast.backends.nats.runs import READ_AT_ONCE, Body, Piece, Runs, piece_of
 from holdfast.backends.nats.stream import Message
@@ -24,11 +26,7 @@ from holdfast.errors import StoreError
 from holdfast.facets.events import Append, Appended, NewEvent, Refused
 from holdfast.runtime.contract import error_for
 
-Outcome = Sequence[Appended] | Refused
-
 _MOST_KNOWN = 200_000  # events whose keys are kept in mind: some 50 MB
-_MOST_AT_ONCE = 1000  # events
-_AROUND = 100  # bytes of a message beside its events, and of an event beside its texts
 _RETRY = 0.002
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,15 +39,15 @@ class Appending:
         self._runs = runs
         self._stream = runs.stream
         self._clock = clock
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._lines: OrderedDict[str, Line] = OrderedDict()
         self._known = 0
 
     async def append(self, call: Append) -> Outcome:
         """What became of the call."""
         subject = self._runs.subject(call.run)
-        line = self._lines.setdefault(subject, _Line(subject))
+        line = self._lines.setdefault(subject, Line(subject))
         self._lines.move_to_end(subject)
-        unit = _Unit(call, self._stream.deadline())
+        unit = Unit(call, self._stream.deadline())
         line.units.append(unit)
         line.wanted += 1
         try:
@@ -73,7 +71,7 @@ class Appending:
             if self._known <= _MOST_KNOWN:
                 return
 
-    async def _settle(self, line: _Line) -> None:
+    async def _settle(self, line: Line) -> None:
         """Give the first calls in the line their outcomes."""
         units = line.take(self._stream.room)
         deadline = units[0].deadline
@@ -93,75 +91,80 @@ class Appending:
             line.units.extendleft(unit for unit in reversed(units) if unit.outcome is None)
             self._known += line.count()
 
-    async def _attempts(
-        self, line: _Line, units: Sequence[_Unit], deadline: float
-    ) -> list[Outcome]:
-        last: Exception | None = None
+    async def _attempts(self, line: Line, units: Sequence[Unit], deadline: float) -> list[Outcome]:
         fresh = False
+        line.last = None
         while True:
             if not line.read:
-                await self._catch_up(line, deadline)
+                deadline = await self._catch_up(line, deadline)
                 fresh = True
             decided = decide(line.run, [unit.call for unit in units])
-            if not decided.new and not fresh:
-                line.read = False  # others may have deleted the run, or gone on with it
-                continue
-            outcomes = await self._outcomes(line.run, units, decided, deadline)
-            if outcomes is None:
-                line.run = KnownRun()
-                line.read = False
-                await asyncio.sleep(PAUSE)
-                continue
-            if not decided.new:
-                return outcomes
-            await self._stream.ready(deadline)
-            if self._stream.patience(deadline) <= 0:
-                raise gave_up(last, self._stream.where, write=True) from last
-            line.read = False  # until it is known what became of it
-            doubts = [unit.lost for unit in units]
-            for unit in units:
-                unit.lost = True
-            try:
-                await self._publish(line, decided.new, deadline)
-            except NoAnswer as exc:
-                last = exc
-            except Exception as exc:  # it was not stored, only an earlier try may be
-                for unit, doubt in zip(units, doubts, strict=True):
-                    unit.lost = doubt
-                if not isinstance(exc, WrongSequence | NotSent):
-                    raise
-                last = exc
-                if isinstance(exc, NotSent):
-                    await asyncio.sleep(_RETRY)
-            else:
-                line.read = True
-                return outcomes
+            if decided.new or fresh:
+                outcomes = await self._outcomes(line.run, units, decided, deadline)
+                if outcomes is None:
+                    line.run = KnownRun()
+                    await asyncio.sleep(PAUSE)
+                elif not decided.new or await self._stored(line, units, decided.new, deadline):
+                    return outcomes
+            line.read = False  # others may have gone on with the run, or deleted it
 
-    async def _publish(self, line: _Line, new: Sequence[NewEvent], deadline: float) -> None:
+    async def _stored(
+        self, line: Line, units: Sequence[Unit], new: Sequence[NewEvent], deadline: float
+    ) -> bool:
+        """True if the events were stored; else look at the run again."""
+        await self._stream.ready(deadline)
+        if self._stream.patience(deadline) <= 0:
+            raise gave_up(line.last, self._stream.where, write=True) from line.last
+        doubts = [unit.lost for unit in units]
+        for unit in units:
+            unit.lost = True  # until the answer is there
+        try:
+            await self._publish(line, new, deadline)
+        except NoAnswer as exc:
+            line.last = exc
+        except Exception as exc:
+            for unit, doubt in zip(units, doubts, strict=True):
+                unit.lost = doubt  # this was not stored, but an earlier try may be
+            if not isinstance(exc, WrongSequence | NotSent):
+                raise
+            line.last = exc
+            if isinstance(exc, NotSent):
+                await asyncio.sleep(_RETRY)
+        else:
+            return True
+        return False
+
+    async def _publish(self, line: Line, new: Sequence[NewEvent], deadline: float) -> None:
         """Store the events, and learn them."""
         run = line.run
         persisted_at = await self._clock.now_us(deadline)
         bodies = [
-            Body(run.generation, run.last + 1 + at, persisted_at, tuple(map(tuple, some)))  # type: ignore[arg-type]
-            for at, some in _parts(new, self._stream.room)
+            Body(run.generation, run.last + 1 + at, persisted_at, tuple(some))
+            for at, some in parts(new, self._stream.room)
         ]
         messages = [
             Message(line.subject, _encode(body), run.seq if at == 0 else None)
             for at, body in enumerate(bodies)
         ]
-        for message in messages:
-            if len(message.data) > self._stream.room:
-                raise too_large(f"{self._stream.where}: an event of {len(message.data)} bytes")
+        largest = max(len(message.data) for message in messages)
+        if largest > self._stream.room or (len(messages) > 1 and not self._stream.atomic):
+            size = sum(len(message.data) for message in messages)
+            raise too_large(f"{self._stream.where}: {size} bytes of events, the largest {largest}")
         patience = self._stream.patience(deadline)
         if len(messages) == 1:
             seqs = [await self._stream.publish(messages[0], patience)]
         else:
             seqs = await self._stream.publish_all(messages, patience)
+        mark = 0 if run.generation else run.seq
         for seq, body in zip(seqs, bodies, strict=True):
-            run.learn(Piece(seq, body.generation or seq, body.begin, persisted_at, body.events))
+            run.learn(Piece(seq, run.generation or seq, body.begin, persisted_at, body.events))
+        if mark:
+            # The run was deleted: who did that may have died before it was all removed.
+            with contextlib.suppress(StoreError):
+                await self._stream.purge(line.subject, mark + 1, deadline)
 
-    async def _catch_up(self, line: _Line, deadline: float) -> None:
-        """Read what the run has become."""
+    async def _catch_up(self, line: Line, deadline: float) -> float:
+        """Read what the run has become; a long one may take longer than a call otherwise."""
         while True:
             (entries, left), entry = await asyncio.gather(
                 self._stream.log(line.subject, line.run.seq, READ_AT_ONCE, deadline),
@@ -179,11 +182,14 @@ class Appending:
             if not known:
                 line.run = KnownRun()  # it was deleted meanwhile
             if not known or not left:
-                await asyncio.sleep(PAUSE)  # or a replica is behind
+                await asyncio.sleep(_RETRY)  # or a replica is behind
+            else:
+                deadline = self._stream.deadline()
         line.read = True
+        return deadline
 
     async def _outcomes(
-        self, run: KnownRun, units: Sequence[_Unit], decided: Decided, deadline: float
+        self, run: KnownRun, units: Sequence[Unit], decided: Decided, deadline: float
     ) -> list[Outcome] | None:
         """The answers, with what was stored under known keys; None if that is gone."""
         seqs = {
@@ -197,98 +203,32 @@ class Appending:
         pieces = {entry.seq: piece_of(entry) for entry in entries if entry is not None}
         if len(pieces) < len(seqs):
             return None
-        outcomes: list[Outcome] = []
-        for unit, outcome in zip(units, decided.outcomes, strict=True):
-            if isinstance(outcome, Refused):
-                outcomes.append(outcome)
-                continue
-            own: set[int] = set()
-            appended: list[Appended] = []
-            for (number, known), event in zip(outcome, unit.call.events, strict=True):
-                if not known:
-                    appended.append(Appended(number))
-                    continue
-                if number > run.last:
-                    first = decided.new[number - run.last - 1]
-                    appended.append(Appended(number, (first.event_type, first.data)))
-                    continue
-                stored = pieces[run.seq_of(number)].event("", number)
-                # What an earlier try of this very call has stored is new to the caller.
-                ours = unit.lost and stored.event_id == event.event_id and number not in own
-                own.add(number)
-                appended.append(
-                    Appended(number, None if ours else (stored.event_type, stored.data))
-                )
-            outcomes.append(appended)
-        return outcomes
+        return [
+            outcome if isinstance(outcome, Refused) else _told(run, unit, outcome, decided, pieces)
+            for unit, outcome in zip(units, decided.outcomes, strict=True)
+        ]
 
 
-class _Unit:
-    """A call, and what became of it."""
-
-    __slots__ = ("call", "deadline", "lost", "outcome", "size", "wanted")
-
-    def __init__(self, call: Append, deadline: float) -> None:
-        self.call = call
-        self.deadline = deadline
-        self.size = sum(map(_size, call.events))
-        self.wanted = True
-        self.lost = False  # it may have been stored, and nobody told
-        self.outcome: Outcome | StoreError | None = None
-
-
-class _Line:
-    """Calls of one run, in order, and what is known of the run."""
-
-    __slots__ = ("counted", "lock", "read", "run", "subject", "units", "wanted")
-
-    def __init__(self, subject: str) -> None:
-        self.subject = subject
-        self.lock = asyncio.Lock()
-        self.units: deque[_Unit] = deque()
-        self.wanted = 0
-        self.run = KnownRun()
-        self.read = False
-        self.counted = 0
-
-    def count(self) -> int:
-        """How many more events are known than when this was asked before."""
-        more = self.run.last - self.counted
-        self.counted = self.run.last
-        return more
-
-    def take(self, room: int) -> list[_Unit]:
-        """The first calls, as many as one message holds, or one."""
-        taken: list[_Unit] = []
-        size, events = _AROUND, 0
-        while self.units:
-            unit = self.units[0]
-            if not unit.wanted:  # its caller was cancelled
-                self.units.popleft()
-                continue
-            size += unit.size
-            events += len(unit.call.events)
-            if taken and (size > room or events > _MOST_AT_ONCE):
-                break
-            taken.append(self.units.popleft())
-        return taken
-
-
-def _parts(new: Sequence[NewEvent], room: int) -> list[tuple[int, Sequence[NewEvent]]]:
-    """The events, as many together as one message holds, each with the place of its first."""
-    parts: list[tuple[int, Sequence[NewEvent]]] = []
-    begin, size = 0, _AROUND
-    for at, event in enumerate(new):
-        more = _size(event)
-        if at > begin and size + more > room:
-            parts.append((begin, new[begin:at]))
-            begin, size = at, _AROUND
-        size += more
-    parts.append((begin, new[begin:]))
-    return parts
-
-
-def _size(event: NewEvent) -> int:
-    """The most bytes that it takes in a message."""
-    texts = (event.key, event.event_type, event.data, event.more or "")
-    return _AROUND + sum(len(text.encode()) for text in texts)
+def _told(
+    run: KnownRun,
+    unit: Unit,
+    answers: Sequence[Answered],
+    decided: Decided,
+    pieces: Mapping[int, Piece],
+) -> list[Appended]:
+    """The answers to one call."""
+    told: list[Appended] = []
+    seen: set[int] = set()
+    for (number, known), event in zip(answers, unit.call.events, strict=True):
+        if not known:
+            told.append(Appended(number))
+        elif number > run.last:
+            first = decided.new[number - run.last - 1]
+            told.append(Appended(number, (first.event_type, first.data)))
+        else:
+            stored = pieces[run.seq_of(number)].event("", number)
+            # What an earlier try of this very call has stored is new to the caller.
+            ours = unit.lost and stored.event_id == event.event_id and number not in seen
+            told.append(Appended(number, None if ours else (stored.event_type, stored.data)))
+        seen.add(number)
+    return told

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from holdfast.backends.nats.appending import Appending, Outcome
+from holdfast.backends.nats.append_line import Outcome
+from holdfast.backends.nats.appending import Appending
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.names import Names

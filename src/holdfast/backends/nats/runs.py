@@ -135,19 +135,19 @@ class Runs:
             entry = await self.stream.get(subject, deadline)
             if entry is None:
                 return
-            if not (head := piece_of(entry)).events:
-                end = head.seq
+            head = piece_of(entry)
+            if not head.events:
                 break
             now_us = await self._clock.now_us(deadline)
             mark = Body(head.generation, 0, now_us, (), uuid4().bytes)
             seq = await swap(self.stream, [Message(subject, _encode(mark), head.seq)], deadline)
             if seq is not None:
-                end = seq
+                head = head._replace(seq=seq)
                 break
-        await self.clear(subject, end, limit)
-        await self.stream.remove(end, self.stream.deadline())
+        await self._clear(subject, head.seq, limit)
+        await self.stream.remove(head.seq, self.stream.deadline())
 
-    async def clear(self, subject: str, end: int, limit: int) -> None:
+    async def _clear(self, subject: str, end: int, limit: int) -> None:
         """Remove what was there before that message."""
         after, left = 0, 1
         while left and after < end:
@@ -174,9 +174,9 @@ class Runs:
                 found += [piece.event(run[1], number) for number in range(wanted, upto + 1)]
                 wanted = max(wanted, upto + 1)
                 place = piece.seq if piece.last < wanted else piece.seq - 1
-            if len(found) == limit or wanted > head.last:
-                self._remember((subject, head.generation, wanted - 1), place)
-                return found
+                if len(found) == limit or wanted > head.last:
+                    self._remember((subject, head.generation, wanted - 1), place)
+                    return found
             if not left:
                 return None
         return None
