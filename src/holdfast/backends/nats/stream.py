@@ -117,6 +117,7 @@ class Stream:
         self.patience = self.questions.patience
         self.ready = connection.ready
         self.replicas = config.replicas
+        self._kept: frozenset[str] = frozenset()  # the subjects that the stream takes
         self.atomic = False
         self.seen = 0
         """The highest sequence number that this store knows of."""
@@ -148,6 +149,8 @@ class Stream:
                 await self.questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
             else:
                 self.questions.found = True
+        if not self._kept.issuperset(self._wanted()["subjects"]):
+            await self._widen(deadline, create=create)
 
     async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
         """The stream as its leader knows it, with the subjects that match the filter."""
@@ -156,6 +159,7 @@ class Stream:
             f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects)
         )
         config, state = found["config"], found["state"]
+        self._kept = frozenset(config["subjects"])
         self.replicas = config["num_replicas"]
         self.atomic = bool(config.get("allow_atomic"))
         self.seen = max(self.seen, state["last_seq"])
@@ -298,6 +302,15 @@ class Stream:
         except NoMessage:
             return None
         return _kept_entry(found["message"])
+
+    async def _widen(self, deadline: float, *, create: bool) -> None:
+        """Let the stream of an older version take the subjects of this one."""
+        if not create:
+            raise InvalidState(f"{self.where}: it is older, and migrate=False forbids to change it")
+        found = await self.questions.api(f"STREAM.INFO.{self.name}", {}, deadline)
+        config = found["config"]
+        config["subjects"] = sorted({*config["subjects"], *self._wanted()["subjects"]})
+        await self.questions.api(f"STREAM.UPDATE.{self.name}", config, deadline)
 
     def _fitting(self, subjects: Sequence[str]) -> Sequence[str]:
         """The first of them, as many as fit into one question."""
