@@ -27,7 +27,7 @@ class Unit:
         self.deadline = deadline
         self.size = sum(map(_size, call.events))
         self.wanted = True
-        self.lost = False  # it may have been stored, and nobody told
+        self.lost: set[int] = set()  # its events that may have been stored, and nobody told
         self.outcome: Outcome | StoreError | None = None
 
 

@@ -20,7 +20,7 @@ from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up, too_large
 from holdfast.backends.nats.known_run import Answered, Decided, KnownRun, decide
 from holdfast.backends.nats.questions import PAUSE
-from holdfast.backends.nats.runs import READ_AT_ONCE, Body, Piece, Runs, piece_of
+from holdfast.backends.nats.runs import READ_AT_ONCE, Body, Piece, Runs, piece_of, read_piece
 from holdfast.backends.nats.stream import Message
 from holdfast.errors import StoreError
 from holdfast.facets.events import Append, Appended, NewEvent, Refused
@@ -84,7 +84,7 @@ class Appending:
             # Who came later may have time left, if it was the time that ran out.
             failed = [unit for unit in units if now < deadline or unit.deadline <= now]
             for unit, error in zip(failed, error_for(exc, len(failed)), strict=True):
-                error.outcome_unknown |= unit.lost
+                error.outcome_unknown |= bool(unit.lost)
                 unit.outcome = error
         finally:
             # Also if this task was cancelled: the next one in the line takes them on.
@@ -104,22 +104,22 @@ class Appending:
                 if outcomes is None:
                     line.run = KnownRun()
                     await asyncio.sleep(PAUSE)
-                elif not decided.new or await self._stored(line, units, decided.new, deadline):
+                elif not decided.new or await self._stored(line, units, decided, deadline):
                     return outcomes
             line.read = False  # others may have gone on with the run, or deleted it
 
     async def _stored(
-        self, line: Line, units: Sequence[Unit], new: Sequence[NewEvent], deadline: float
+        self, line: Line, units: Sequence[Unit], decided: Decided, deadline: float
     ) -> bool:
-        """True if the events were stored; else look at the run again."""
+        """True if the new events were stored; else look at the run again."""
         await self._stream.ready(deadline)
         if self._stream.patience(deadline) <= 0:
             raise gave_up(line.last, self._stream.where, write=True) from line.last
         doubts = [unit.lost for unit in units]
-        for unit in units:
-            unit.lost = True  # until the answer is there
+        for unit, outcome in zip(units, decided.outcomes, strict=True):
+            unit.lost = unit.lost | _new(outcome)  # until the answer is there
         try:
-            await self._publish(line, new, deadline)
+            await self._publish(line, decided.new, deadline)
         except NoAnswer as exc:
             line.last = exc
         except Exception as exc:
@@ -139,8 +139,8 @@ class Appending:
         run = line.run
         persisted_at = await self._clock.now_us(deadline)
         bodies = [
-            Body(run.generation, run.last + 1 + at, persisted_at, tuple(some))
-            for at, some in parts(new, self._stream.room)
+            Body(run.generation or -part, run.last + 1 + at, persisted_at, tuple(some))
+            for part, (at, some) in enumerate(parts(new, self._stream.room))
         ]
         messages = [
             Message(line.subject, _encode(body), run.seq if at == 0 else None)
@@ -157,7 +157,7 @@ class Appending:
             seqs = await self._stream.publish_all(messages, patience)
         mark = 0 if run.generation else run.seq
         for seq, body in zip(seqs, bodies, strict=True):
-            run.learn(Piece(seq, run.generation or seq, body.begin, persisted_at, body.events))
+            run.learn(read_piece(seq, body))
         if mark:
             # The run was deleted: who did that may have died before it was all removed.
             with contextlib.suppress(StoreError):
@@ -209,6 +209,13 @@ class Appending:
         ]
 
 
+def _new(outcome: Sequence[Answered] | Refused) -> set[int]:
+    """Which events of a call are new."""
+    if isinstance(outcome, Refused):
+        return set()
+    return {at for at, answer in enumerate(outcome) if not answer.known}
+
+
 def _told(
     run: KnownRun,
     unit: Unit,
@@ -218,8 +225,7 @@ def _told(
 ) -> list[Appended]:
     """The answers to one call."""
     told: list[Appended] = []
-    seen: set[int] = set()
-    for (number, known), event in zip(answers, unit.call.events, strict=True):
+    for at, ((number, known), event) in enumerate(zip(answers, unit.call.events, strict=True)):
         if not known:
             told.append(Appended(number))
         elif number > run.last:
@@ -228,7 +234,6 @@ def _told(
         else:
             stored = pieces[run.seq_of(number)].event("", number)
             # What an earlier try of this very call has stored is new to the caller.
-            ours = unit.lost and stored.event_id == event.event_id and number not in seen
+            ours = at in unit.lost and stored.event_id == event.event_id
             told.append(Appended(number, None if ours else (stored.event_type, stored.data)))
-        seen.add(number)
     return told

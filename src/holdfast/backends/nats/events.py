@@ -70,10 +70,11 @@ class NatsEvents:
         """
         return await self._db.run(self._list(namespace, after, limit))
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
-        """See EventsBackend. All of it, page by page: a run made anew meanwhile stays."""
-        await self._db.run(self._delete(run, limit))
-        return True
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
+        """See EventsBackend. Page by page to its end: there is no transaction to keep short."""
+        return await self._db.run(self._delete(run, limit, generation, last_seq))
 
     async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""
@@ -125,9 +126,13 @@ class NatsEvents:
                 break
         return found
 
-    async def _delete(self, run: RunKey, limit: int) -> None:
-        await self._runs.delete(run, limit)
-        await self._views.drop(run, self._stream.deadline())
+    async def _delete(
+        self, run: RunKey, limit: int, generation: int, last_seq: int | None
+    ) -> bool | None:
+        done = await self._runs.delete(run, limit, generation, last_seq)
+        if done:
+            await self._views.drop(run, generation, self._stream.deadline())
+        return done
 
     async def _state(self, run: RunKey, view: str) -> RunState | None:
         deadline = self._stream.deadline()

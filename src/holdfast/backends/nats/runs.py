@@ -39,7 +39,7 @@ EventBody = tuple[str, bytes, str, int | None, str, str | None]
 class Body(msgspec.Struct, array_like=True, frozen=True):
     """A message of a run."""
 
-    generation: int  # 0: this is the first
+    generation: int  # 0: it begins with this message; -1: with the one before; …
     begin: int
     persisted_at: int
     events: tuple[EventBody, ...]
@@ -83,10 +83,13 @@ _decode = msgspec.msgpack.Decoder(Body).decode
 
 def piece_of(entry: Entry) -> Piece:
     """What the message says."""
-    body = _decode(entry.data)
-    return Piece(
-        entry.seq, body.generation or entry.seq, body.begin, body.persisted_at, body.events
-    )
+    return read_piece(entry.seq, _decode(entry.data))
+
+
+def read_piece(seq: int, body: Body) -> Piece:
+    """What that message says at that place."""
+    generation = body.generation if body.generation > 0 else seq + body.generation
+    return Piece(seq, generation, body.begin, body.persisted_at, body.events)
 
 
 class Runs:
@@ -127,25 +130,32 @@ class Runs:
                 return found
             await asyncio.sleep(PAUSE)  # it was deleted meanwhile, or a replica is behind
 
-    async def delete(self, run: RunKey, limit: int) -> None:
-        """Put the run out of sight, then remove its messages, so many at a time."""
+    async def delete(
+        self, run: RunKey, limit: int, generation: int, last_seq: int | None
+    ) -> bool | None:
+        """Put that run out of sight, then remove its messages, so many at a time.
+
+        None if it is not at `last_seq`.
+        """
         subject = self.subject(run)
         while True:
             deadline = self.stream.deadline()
             entry = await self.stream.get(subject, deadline)
-            if entry is None:
-                return
-            head = piece_of(entry)
+            if entry is None or (head := piece_of(entry)).generation != generation:
+                return True
             if not head.events:
                 break
+            if last_seq not in {None, head.last}:
+                return None
             now_us = await self._clock.now_us(deadline)
-            mark = Body(head.generation, 0, now_us, (), uuid4().bytes)
+            mark = Body(generation, 0, now_us, (), uuid4().bytes)
             seq = await swap(self.stream, [Message(subject, _encode(mark), head.seq)], deadline)
             if seq is not None:
                 head = head._replace(seq=seq)
                 break
         await self._clear(subject, head.seq, limit)
         await self.stream.remove(head.seq, self.stream.deadline())
+        return True
 
     async def _clear(self, subject: str, end: int, limit: int) -> None:
         """Remove what was there before that message."""

@@ -70,10 +70,14 @@ class Views:
             await self._stream.remove(seq, deadline)
         return False
 
-    async def drop(self, run: RunKey, deadline: float) -> None:
-        """Remove all that are kept of the run by now."""
-        end = (await self._stream.info(deadline)).last_seq
-        await self._stream.purge(self._subject(run, None), end + 1, deadline)
+    async def drop(self, run: RunKey, generation: int, deadline: float) -> None:
+        """Remove all that are kept of that run."""
+        after = 0
+        while entry := await self._stream.next(self._subject(run, None), after, deadline):
+            found = _body_of(entry)
+            if found is None or found.generation <= generation:
+                await self._stream.remove(entry.seq, deadline)
+            after = entry.seq
 
     def _subject(self, run: RunKey, view: str | None) -> str:
         namespace, run_id = run
