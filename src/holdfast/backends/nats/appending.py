@@ -64,12 +64,13 @@ class Appending:
         return unit.outcome
 
     def _forget_some(self) -> None:
-        for subject in list(self._lines) if self._known > _MOST_KNOWN else ():
-            if not (line := self._lines[subject]).wanted:
-                self._known -= line.counted
-                del self._lines[subject]
-            if self._known <= _MOST_KNOWN:
+        """Forget the runs that were not appended to for the longest time, never the last one."""
+        while self._known > _MOST_KNOWN and len(self._lines) > 1:
+            subject, line = next(iter(self._lines.items()))
+            if line.wanted:
                 return
+            self._known -= line.counted
+            del self._lines[subject]
 
     async def _settle(self, line: Line) -> None:
         """Give the first calls in the line their outcomes."""

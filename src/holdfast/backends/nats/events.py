@@ -11,7 +11,7 @@ from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.names import Names
 from holdfast.backends.nats.namespaces import Namespaces
-from holdfast.backends.nats.runs import Runs, piece_of
+from holdfast.backends.nats.runs import Runs
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.views import Views
 from holdfast.backends.nats.wakes import Wakes
@@ -66,7 +66,8 @@ class NatsEvents:
         """See EventsBackend.
 
         The server lists the names of all runs of the namespace, some 100,000 per second, and
-        they are sorted here; then the last message of each in the page is read.
+        they are sorted here; for the next page again if something was appended since. Of each
+        run in the page the last message is read.
         """
         return await self._db.run(self._list(namespace, after, limit))
 
@@ -87,14 +88,13 @@ class NatsEvents:
     async def _append(self, appends: Sequence[Append]) -> list[Outcome]:
         for namespace in {append.run[0] for append in appends}:
             await self._namespaces.note(namespace, self._stream.deadline())
-        # Those of one run wait in the same line, in their order.
-        tasks = [asyncio.ensure_future(self._appending.append(append)) for append in appends]
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        outcomes: list[Outcome] = []
-        for outcome in found:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            outcomes.append(outcome)
+        if len(appends) == 1:
+            outcomes = [await self._appending.append(appends[0])]
+        else:
+            # Those of one run wait in the same line, in their order.
+            tasks = [asyncio.ensure_future(self._appending.append(append)) for append in appends]
+            await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = [task.result() for task in tasks]
         told = {
             append.run[0]
             for append, outcome in zip(appends, outcomes, strict=True)
@@ -114,12 +114,9 @@ class NatsEvents:
             if not names:
                 break
             subjects = [place.subject(name) for name in names]
-            heads = await self._stream.get_many(subjects, deadline)
-            # Of a run that is being deleted there may still be something.
+            there = await self._runs.there(subjects, deadline)
             found += [
-                name
-                for name, subject in zip(names, subjects, strict=True)
-                if subject in heads and piece_of(heads[subject]).events
+                name for name, subject in zip(names, subjects, strict=True) if subject in there
             ]
             after = self._names.keep(place, "", window, len(names))
             if after is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -114,6 +115,23 @@ class Runs:
         entry = await self.stream.get(subject, deadline)
         piece = None if entry is None else piece_of(entry)
         return piece if piece is not None and piece.events else None
+
+    async def there(self, subjects: Sequence[str], deadline: float) -> set[str]:
+        """Those with a run: one that is being deleted has a last message too."""
+        if self.stream.replicas == 1:
+            entries: Iterable[Entry | None] = (
+                await self.stream.get_many(subjects, deadline)
+            ).values()
+        else:
+            # Who is behind may be asked for many, and cannot tell that there is nothing.
+            entries = [
+                entry
+                for at in range(0, len(subjects), READ_AT_ONCE)
+                for entry in await asyncio.gather(
+                    *(self.stream.get(one, deadline) for one in subjects[at : at + READ_AT_ONCE])
+                )
+            ]
+        return {entry.subject for entry in entries if entry is not None and piece_of(entry).events}
 
     async def fetch(
         self, run: RunKey, after: int, limit: int, generation: int | None
