@@ -17,11 +17,11 @@ import msgspec
 
 from holdfast.backends.nats.append_line import Line, Outcome, Unit, parts
 from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up, too_large
 from holdfast.backends.nats.known_run import Answered, Decided, KnownRun, decide
 from holdfast.backends.nats.questions import PAUSE
 from holdfast.backends.nats.runs import READ_AT_ONCE, Body, Piece, Runs, piece_of, read_piece
-from holdfast.backends.nats.stream import Message
 from holdfast.errors import StoreError
 from holdfast.facets.events import Append, Appended, NewEvent, Refused
 from holdfast.runtime.contract import error_for

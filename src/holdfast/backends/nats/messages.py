@@ -19,13 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import (
-    Entry,
-    Message,
-    Shape,
-    Stream,
-)
+from holdfast.backends.nats.shapes import Shape
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place, cover
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError

@@ -21,8 +21,10 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.questions import PAUSE
-from holdfast.backends.nats.stream import Entry, Message, Shape, Stream
+from holdfast.backends.nats.shapes import Shape
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
 from holdfast.facets.events import RunKey, StoredEvent

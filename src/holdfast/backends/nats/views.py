@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.runs import Runs
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token, to_tokens
 from holdfast.backends.nats.swap import swap
 from holdfast.facets.events import RunKey, StoredSnapshot
