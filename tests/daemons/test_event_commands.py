@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_help_tells_what_the_commands_do() -> None:
             word for word in (b"URL", b"--namespace", b"--json") if word not in shown.stdout
         ] == []
         assert name.encode() in _run("--help").stdout
+
+
+def test_every_option_is_in_the_documentation() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/events-export.md"
+    told = page.read_text(encoding="utf-8")
+    for name in COMMANDS:
+        options = set(re.findall(rb"(?<!\w)--[a-z-]+", _run(name, "--help").stdout)) - {b"--help"}
+        assert len(options) >= 3
+        assert [option for option in options if option.decode() not in told] == []
+        assert f"python -m holdfast {name} " in told
 
 
 def test_runs_go_from_one_store_to_another(any_url: str, tmp_path: Path) -> None:
