@@ -41,6 +41,7 @@ Told = Callable[[int], None]
 """Called with the events so far."""
 
 _MOST_EVENTS, _MOST_BYTES = 500, 1 << 20  # that go into the store at a time
+_LARGEST_PAGE = 100  # events that are read at a time: the next ones may be large
 _NAMES = 1000
 _LONGEST_NAME = 150  # bytes of a run id in a file's name, which has 255
 _ATTEMPTS = 20  # to archive a run that others append to
@@ -189,14 +190,14 @@ class AsyncStoreEvents(AsyncEvents):
                 if seq == 0:
                     return None
                 raise NotFound(f"run {run_id!r}: was deleted while it was read", run_id=run_id)
-            lines = b"".join(map(event_line, page))
-            await self._backend.offload(partial(out.write, lines))
+            await self._backend.offload(partial(out.write_all, map(event_line, page)))
             seq = page[-1].run_seq
             if told is not None:
                 told(seq)
             if seq >= state.last_seq:
                 return page[-1]
-            limit = next_page_size(limit, len(page), len(lines), more=True)
+            size = sum(len(event.data) for event in page)
+            limit = min(next_page_size(limit, len(page), size, more=True), _LARGEST_PAGE)
 
     async def _place(self, lines: list[ReadLine], size: int) -> int:
         """How many of the events were new; all are there then."""

@@ -13,7 +13,7 @@ import contextlib
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 from uuid import uuid4
@@ -52,6 +52,11 @@ class LinesWriter:
     def write(self, data: bytes) -> None:
         """Add whole lines."""
         self._put(data if self._packer is None else self._packer.compress(data))
+
+    def write_all(self, lines: Iterable[bytes]) -> None:
+        """Add lines, of which one at a time is in memory."""
+        for line in lines:
+            self.write(line)
 
     def finish(self, name: str | None = None) -> None:
         """Return when it is complete, and durable under the name if it is in a folder."""
