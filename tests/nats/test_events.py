@@ -23,16 +23,13 @@ from holdfast.backends.nats.runs import Runs
 from holdfast.facets.events import LOG
 from holdfast.facets.feed import Position, from_cursor, to_cursor
 from holdfast.sync.store import Store
-from holdfast.testing.fleet import Fleet
 from holdfast.testing.nats import NatsCluster, NatsServer
 from holdfast.testing.proxy import FaultProxy
-from tests.nats.event_tasks import RUNS, THREADS
 
 CUTS = int(os.environ.get("HOLDFAST_CUTS", "20"))
-DUPLICATES = int(os.environ.get("HOLDFAST_DUPLICATES", "100000"))
+DUPLICATES = 10_000  # one by one; tests/races/test_duplicates.py appends many more, together
 SEED = os.environ.get("HOLDFAST_SEED", "1")
 WRITE = b"Nats-Expected-Last-Subject-Sequence"
-PROCESSES = 4
 WRITERS = 8
 PATIENCE = 60.0
 
@@ -400,46 +397,7 @@ def test_an_older_stream_takes_views_too(server: NatsServer) -> None:
         assert store.records.get_field("a", "n") == b"1"
 
 
-# Many processes, and servers that die
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
-    with Fleet(PROCESSES + 1) as fleet:
-        yield fleet
-
-
-def test_writers_of_several_processes_lose_and_double_nothing(
-    server: NatsServer, fleet: Fleet
-) -> None:
-    url = server.fresh_url()
-    tasks = ["tests/nats/event_tasks.py:append"] * PROCESSES
-    each = [{"url": url, "racer": racer, "calls": 20} for racer in range(PROCESSES)]
-    *acknowledged, told = fleet.run(
-        [*tasks, "tests/nats/event_tasks.py:follow"],
-        [*each, {"url": url, "writers": PROCESSES * THREADS}],
-    )
-    stored: Counter[tuple[str, str]] = Counter()
-    numbers: dict[tuple[str, str], int] = {}
-    for run, key, number, persisted in itertools.chain.from_iterable(acknowledged):
-        assert numbers.setdefault((run, key), number) == number
-        stored[run, key] += persisted
-    assert set(stored.values()) == {1}
-    assert len(stored) > 100
-    with holdfast.open(url) as store:
-        found = {
-            (run, one.idempotency_key): one.run_seq
-            for run in RUNS
-            for one in store.events.fetch_events(run, limit=10_000)
-        }
-        with store.events.feed() as feed:
-            replayed = [(one.event.run_id, one.event.run_seq) for one in _replay(feed)]
-    assert found == numbers
-    for run in RUNS:
-        in_order = [number for name, number in replayed if name == run]
-        assert in_order == list(range(1, len(in_order) + 1))
-    assert [tuple(one) for one in told] == replayed[: len(told)]
-    assert len(replayed) == len(told) == len(found) + PROCESSES * THREADS
+# Servers that die (races of several processes are in tests/races/test_events.py)
 
 
 class Load:

@@ -45,7 +45,7 @@ class Appending:
     async def append(self, call: Append) -> Outcome:
         """What became of the call."""
         subject = self._runs.subject(call.run)
-        line = self._lines.setdefault(subject, Line(subject))
+        line = self._lines.get(subject) or self._lines.setdefault(subject, Line(subject))
         self._lines.move_to_end(subject)
         unit = Unit(call, self._stream.deadline())
         line.units.append(unit)
