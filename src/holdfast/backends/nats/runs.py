@@ -33,7 +33,7 @@ KIND = "events"
 SHAPE = Shape("events", "Holdfast: events of runs", (f"{KIND}.>",), {})
 READ_AT_ONCE = 256  # messages
 _NEAR = 200  # events that are sooner read than searched
-_MOST_PLACES = 10_000
+_MOST_PLACES = 1000
 
 EventBody = tuple[str, bytes, str, int | None, str, str | None]
 """An event as it is stored: key, id, type, emitted_at if it is not persisted_at, data, more."""
@@ -183,8 +183,10 @@ class Runs:
         while left and after < end:
             deadline = self.stream.deadline()
             entries, left = await self.stream.log(subject, after, limit, deadline)
-            after = min(entries[-1].seq + 1, end) if entries else end
+            after = min(entries[-1].seq, end) if entries else end
             await self.stream.purge(subject, after, deadline)
+        # A replica that is behind may have told of less than there is.
+        await self.stream.purge(subject, end, self.stream.deadline())
 
     async def _read(
         self, run: RunKey, head: Piece, after: int, limit: int, deadline: float
