@@ -37,6 +37,7 @@ TUTORIALS = [
     "transactions",
     "claim-check",
     "daemons",
+    "events-export",
     "configuration",
     "errors",
     "operations",

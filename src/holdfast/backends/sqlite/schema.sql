@@ -205,6 +205,14 @@ CREATE INDEX holdfast_records_by_expiry ON holdfast_records (expires_at) WHERE e
 
 CREATE UNIQUE INDEX holdfast_records_by_key ON holdfast_records (namespace, key);
 
+CREATE TABLE holdfast_run_views (
+    run INTEGER NOT NULL,
+    view TEXT NOT NULL,
+    last_seq INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    PRIMARY KEY (run, view)
+) STRICT;
+
 CREATE TABLE holdfast_runs (
     -- Never given out again: another run of the same name is another one.
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -216,12 +224,6 @@ CREATE TABLE holdfast_runs (
 ) STRICT;
 
 CREATE UNIQUE INDEX holdfast_runs_by_name ON holdfast_runs (namespace, run_id) WHERE NOT gone;
-
-CREATE TABLE holdfast_snapshots (
-    run INTEGER PRIMARY KEY,
-    last_seq INTEGER NOT NULL,
-    payload TEXT NOT NULL
-) STRICT;
 
 CREATE TABLE holdfast_store_state (
     id INTEGER PRIMARY KEY CHECK (id = 1),
