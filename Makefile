@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed lag pgbouncer clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed lag events duplicates pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -70,6 +70,12 @@ feed: $(READY)  ## a million changes followed on each engine
 
 lag: $(READY)  ## how far the projector is behind while 500 events come each second
 	$(BIN)/python -m tests.projector.lag
+
+events: $(READY)  ## 16 writers and readers of the feed, 2,000 calls of each writer
+	HOLDFAST_APPENDS=2000 $(BIN)/python -m pytest tests/races/test_events.py -s
+
+duplicates: $(READY)  ## a million appends of known events on each SQL engine
+	HOLDFAST_DUPLICATES=1000000 $(BIN)/python -m pytest tests/races/test_duplicates.py -s -k "sqlite or postgres"
 
 pgbouncer: $(READY)  ## the conformance suite and faults through a PgBouncer; needs the program
 	HOLDFAST_NEED_PGBOUNCER=1 $(BIN)/python -m pytest -n 2 --dist loadscope \

@@ -7,6 +7,7 @@ from holdfast.facets.events import (
     FeedEvent,
     idempotency_key,
 )
+from holdfast.facets.events_lines import Exported, Imported
 from holdfast.facets.projection import (
     EVENT_TYPES,
     RunSnapshot,
@@ -23,7 +24,9 @@ __all__ = [
     "RUN",
     "AppendResult",
     "Event",
+    "Exported",
     "FeedEvent",
+    "Imported",
     "Projection",
     "RunSnapshot",
     "RunStatus",

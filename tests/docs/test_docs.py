@@ -38,6 +38,7 @@ TUTORIALS = [
     "claim-check",
     "daemons",
     "events",
+    "events-export",
     "configuration",
     "errors",
     "operations",

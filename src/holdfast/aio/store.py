@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
-from holdfast.aio.events import AsyncEvents
+from holdfast.aio.events_files import AsyncStoreEvents
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.retry import repeated
 from holdfast.aio.tasks import AsyncTasks
@@ -54,7 +54,7 @@ class AsyncStore:
         self.records = AsyncRecords(backend, namespace, config)
         self.transport = AsyncTransport(backend, namespace, config)
         self._cache = SnapshotCache() if cache is None else cache
-        self.events = AsyncEvents(
+        self.events = AsyncStoreEvents(
             backend, namespace, config, begin=backend.begin, cache=self._cache
         )
 

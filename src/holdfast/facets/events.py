@@ -176,10 +176,13 @@ class EventsBackend(Protocol):
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """The next run ids above `after`, in byte order."""
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """Remove up to so many events of the run, the last first; True when it is gone.
 
-        Once begun it is out of sight as a whole.
+        Once begun it is out of sight as a whole. None, and nothing is done, when it is not at
+        `last_seq`. A later run of the same id, which has another generation, stays.
         """
 
     async def state(self, run: RunKey, view: str) -> RunState | None:

@@ -212,9 +212,15 @@ class Events:
 
         It is out of sight at once, however long the rest takes.
         """
-        snapshot = self.get_snapshot(run_id)
-        if snapshot is None:
+        generation, _ = self._to_delete(run_id, force=force)
+        self._deleted(run_id, generation, None)
+
+    def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
+        """The run's generation and what it is, when it may go."""
+        generation, kept = self._read(RUN, run_id)
+        if generation is None:
             raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
+        snapshot = kept.state
         if not force and not snapshot.status.terminal:
             raise InvalidState(
                 f"run {run_id!r}: is {snapshot.status}, and only what has ended can be deleted; "
@@ -222,11 +228,23 @@ class Events:
                 run_id=run_id,
                 status=snapshot.status,
             )
+        return generation, snapshot
+
+    def _deleted(self, run_id: str, generation: int, last_seq: int | None) -> bool:
+        """True when that run is gone; False, and it is whole, when it is not at `last_seq`."""
+        place = (self._namespace, run_id)
         try:
-            while not run(self._events.delete((self._namespace, run_id), _DELETE_PAGE)):
+            while True:
+                done = run(
+                    self._events.delete(
+                        place, _DELETE_PAGE, generation=generation, last_seq=last_seq
+                    )
+                )
+                if done is not False:
+                    return done is True
                 run(self._backend.pause())
         finally:
-            self._cache.forget((self._namespace, run_id))
+            self._cache.forget(place)
 
     def _read(self, projection: Projection[S], run_id: str) -> Read[S]:
         require(self._backend, Capability.EVENTS)

@@ -24,7 +24,7 @@ from holdfast.facets.snapshot_cache import SnapshotCache
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
-from holdfast.sync.events import Events
+from holdfast.sync.events_files import StoreEvents
 from holdfast.sync.records import Records
 from holdfast.sync.retry import repeated
 from holdfast.sync.tasks import Tasks
@@ -56,7 +56,9 @@ class Store:
         self.records = Records(backend, namespace, config)
         self.transport = Transport(backend, namespace, config)
         self._cache = SnapshotCache() if cache is None else cache
-        self.events = Events(backend, namespace, config, begin=backend.begin, cache=self._cache)
+        self.events = StoreEvents(
+            backend, namespace, config, begin=backend.begin, cache=self._cache
+        )
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""

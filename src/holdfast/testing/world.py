@@ -20,6 +20,7 @@ from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.events import AsyncEvents
+from holdfast.aio.events_files import AsyncStoreEvents
 from holdfast.aio.projector import AsyncProjector
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
@@ -34,6 +35,7 @@ from holdfast.sync.archiver import Archiver
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.events import Events
+from holdfast.sync.events_files import StoreEvents
 from holdfast.sync.projector import Projector
 from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
@@ -50,6 +52,7 @@ _TWINS: dict[type, type] = {
     Cells: AsyncCells,
     Records: AsyncRecords,
     Events: AsyncEvents,
+    StoreEvents: AsyncStoreEvents,
     CellsSession: AsyncCellsSession,
     Branches: AsyncBranches,
     Transaction: AsyncTransaction,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
-from holdfast.backends.sql.events import EventBatches, EventQueries, Outcome, Put, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, Put, SqlEvents
 from holdfast.backends.sql.queries import Dialect, load
-from holdfast.facets.events import Append, Appended, Refused, RunKey
+from holdfast.facets.events import Append, Appended, Refused
 
 
 class PostgresEvents(SqlEvents):
@@ -71,15 +71,21 @@ class DeleteRuns:
         self._query = query
 
     async def apply(
-        self, on: PgConnection, items: Sequence[tuple[RunKey, int]], *, repeat: bool
-    ) -> list[bool]:
+        self, on: PgConnection, items: Sequence[Gone], *, repeat: bool
+    ) -> list[bool | None]:
         """See Batch."""
         del repeat  # what is gone is gone
-        answers = []
-        for (namespace, run_id), limit in items:
-            params = {"namespace": namespace, "run_id": run_id, "limit": limit}
+        answers: list[bool | None] = []
+        for (namespace, run_id), limit, generation, last_seq in items:
+            params = {
+                "namespace": namespace,
+                "run_id": run_id,
+                "limit": limit,
+                "generation": generation,
+                "last_seq": last_seq,
+            }
             ((done,),) = await on.fetch(self._query, params)
-            answers.append(bool(done))
+            answers.append(done)
         return answers
 
 

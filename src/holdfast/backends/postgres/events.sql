@@ -7,7 +7,20 @@ FROM hf.append_events(
 ) AS a
 
 -- name: delete_run
-SELECT hf.delete_run(:namespace, :run_id, :limit)
+-- The run is locked first: it stays as it was seen, and a later one of its name is not touched.
+WITH seen AS MATERIALIZED (
+    SELECT r.run_id, r.last_seq
+    FROM hf.runs AS r
+    WHERE r.namespace = :namespace
+      AND r.run_id = :run_id
+      AND NOT r.gone
+      AND r.id = :generation::bigint
+    FOR UPDATE
+)
+SELECT CASE
+    WHEN NOT EXISTS (SELECT 1 FROM seen AS s WHERE s.last_seq <> :last_seq::bigint)
+    THEN hf.delete_run(:namespace, (SELECT s.run_id FROM seen AS s), :limit)
+END
 
 -- name: fetch_events
 SELECT

@@ -27,6 +27,7 @@ from holdfast.facets.feed import Page, Position
 # How much one command may ask for: the server does nothing else meanwhile.
 _EVENTS_PAGE = 200
 _REFUSED = 2  # values of an answer
+_NOT_THERE = 2  # answer of delete_run
 _BY_EXPECTATION = b"expected"
 _unpack = msgspec.msgpack.Decoder(tuple[str, str, str, str, str, str, str, str]).decode
 
@@ -79,13 +80,16 @@ class RedisEvents:
         (names,) = await self._db.ask([(b"ZRANGEBYLEX", base + b":runs", *span)], base)
         return [name.decode() for name in names]
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
-        command = self._delete.call([base], [run_id.encode(), b"%d" % min(limit, _EVENTS_PAGE)])
-        (done,) = await self._db.ask([command], base)
-        return bool(done)
+        arguments = [run_id.encode(), b"%d" % min(limit, _EVENTS_PAGE), b"%d" % generation]
+        arguments.append(b"" if last_seq is None else b"%d" % last_seq)
+        (done,) = await self._db.ask([self._delete.call([base], arguments)], base)
+        return None if done == _NOT_THERE else bool(done)
 
     async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""

@@ -33,11 +33,20 @@ class Put(NamedTuple):
     snapshot: StoredSnapshot
 
 
+class Gone(NamedTuple):
+    """A run to delete; see EventsBackend.delete."""
+
+    run: RunKey
+    limit: int
+    generation: int
+    last_seq: int | None
+
+
 class EventBatches(NamedTuple):
     """The writing operations, as each engine does them."""
 
     append: Batch[Append, Outcome]
-    delete: Batch[tuple[RunKey, int], bool]
+    delete: Batch[Gone, bool | None]
     put: Batch[Put, bool]
 
 
@@ -98,9 +107,12 @@ class SqlEvents:
         params = {"namespace": namespace, "first": next_name(after), "limit": limit}
         return [run_id for (run_id,) in await self._db.fetch(self._own.runs, params)]
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """See EventsBackend."""
-        (done,) = await self._db.write(self._batches.delete, [(run, limit)])
+        gone = Gone(run, limit, generation, last_seq)
+        (done,) = await self._db.write(self._batches.delete, [gone])
         return done
 
     async def state(self, run: RunKey, view: str) -> RunState | None:

@@ -188,12 +188,12 @@ BEGIN
     VALUES (new.commit_id, new.id, new.updated_at);
 END;
 
-CREATE TABLE holdfast_records (
+CREATE TABLE "holdfast_records" (
     id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
     key TEXT NOT NULL,
-    -- JSON, see sql/records.py. NULL: it was deleted, and its last operation is remembered.
-    fields TEXT,
+    -- See sql/records.py. NULL: it was deleted, and its last operation is remembered.
+    fields ANY,
     -- From then on it is absent; a deleted one's row may go.
     expires_at INTEGER,
     updated_at INTEGER NOT NULL,
