@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.nats import NatsServer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 from tests.daemons.processes import end_all
@@ -20,7 +21,13 @@ def valkey() -> Iterator[ValkeyServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres", "valkey"])
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres", "valkey", "nats"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a database that nobody has opened yet."""
     if request.param == "sqlite":
@@ -28,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         return server.create_database()
-    other: ValkeyServer = request.getfixturevalue("valkey")
+    other: ValkeyServer | NatsServer = request.getfixturevalue(request.param)
     return other.fresh_url()
 
 

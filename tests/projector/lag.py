@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 
 import holdfast
 from holdfast.facets.events import RUN_VIEW
+from holdfast.testing.nats import NatsServer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 from tests.daemons.processes import command, totals
@@ -82,6 +83,7 @@ def _engines() -> Iterator[dict[str, str]]:
             "SQLite": f"sqlite:///{folder}/lag.db",
             "PostgreSQL": stack.enter_context(PostgresServer("18")).create_database(),
             "Valkey": stack.enter_context(ValkeyServer()).fresh_url(),
+            "NATS": stack.enter_context(NatsServer()).fresh_url(),
         }
 
 
