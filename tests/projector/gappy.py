@@ -6,13 +6,13 @@ works on it as the projector does: fold a page of the feed, save, then write the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from holdfast.events import RUN, Event, Projection
 from holdfast.facets.daemons import Resync, RunMark
-from holdfast.facets.following import Loaded
+from holdfast.facets.following import Loaded, ToSave
 from holdfast.facets.projecting import Projecting
 from holdfast.facets.views import Kept, from_stored, to_stored
 from holdfast.runtime.blocking import run
@@ -81,6 +81,9 @@ class GappyStore:
         self.call()
         assert generation == 1
         return [one for one in self.log(run_id) if one.run_seq > after][:limit]
+
+    async def save_all(self, views: Sequence[ToSave]) -> list[bool]:
+        return [await self.save(*each) for each in views]  # and a crash after any of them
 
     async def save(self, run_id: str, projection: Projection[S], view: Loaded[S]) -> bool:
         stored = to_stored(projection, run_id, view.kept)

@@ -149,6 +149,15 @@ class StoredSnapshot(NamedTuple):
     payload: str
 
 
+class Keep(NamedTuple):
+    """A view to keep."""
+
+    run: RunKey
+    view: str
+    generation: int
+    snapshot: StoredSnapshot
+
+
 class RunState(NamedTuple):
     """How far a run is; `generation` tells it from others that had its id before."""
 
@@ -193,6 +202,9 @@ class EventsBackend(Protocol):
 
         One that is as far is replaced.
         """
+
+    async def keep_all(self, keeps: Sequence[Keep]) -> Sequence[bool]:
+        """The same for several views of one namespace's runs, each by itself."""
 
 
 class EventLog(Protocol):

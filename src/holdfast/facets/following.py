@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.facets.events import Event
 from holdfast.facets.views import Gap, Kept, Projection
@@ -28,6 +28,10 @@ class Loaded(NamedTuple, Generic[S]):
 
     generation: int
     kept: Kept[S]
+
+
+ToSave = tuple[str, Projection[Any], Loaded[Any]]
+"""A view to keep: of which run, by which projection."""
 
 
 class Trouble(StrEnum):

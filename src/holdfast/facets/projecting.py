@@ -19,11 +19,12 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import ProjectionFailed
 from holdfast.facets.daemons import MarkKind, ProjectTotals, Resync, RunMark
 from holdfast.facets.events import Event
-from holdfast.facets.following import Follower, Loaded, Trouble
+from holdfast.facets.following import Follower, Loaded, ToSave, Trouble
 from holdfast.facets.views import Kept, Projection
 
 S = TypeVar("S")
 _PAGE = 1000  # events of a resync that are in memory at a time
+_SAVED_AT_ONCE = 50  # views, which may be large
 _MOST_FOLLOWERS = 2000  # their states are in memory, and may be large
 _Key = tuple[str, str]  # view and run id
 
@@ -37,8 +38,11 @@ class ViewStore(Protocol):
     async def fetch(self, run_id: str, generation: int, after: int, limit: int) -> list[Event]:
         """The run's next events, in order."""
 
-    async def save(self, run_id: str, projection: Projection[S], view: Loaded[S]) -> bool:
-        """Keep state and watermark, in one step; False when there is no such run any more."""
+    async def save_all(self, views: Sequence[ToSave]) -> Sequence[bool | ProjectionFailed]:
+        """Keep state and watermark of each in one step; False when there is no such run any more.
+
+        Of what cannot be kept why not.
+        """
 
     async def mark(self, mark: RunMark) -> None:
         """Let everybody know."""
@@ -91,19 +95,18 @@ class Projecting:
         self._drop(key)
         try:
             await self._read_anew(key, projection, (), full=False)
-            await self._save(key)
         except ProjectionFailed as exc:
             await self._fail(key, exc)
         else:
-            await self._store.unmark(run_id, projection.view)
+            await self._save([key] if key in self._unsaved else [])
+            if key not in self._failed:
+                await self._store.unmark(run_id, projection.view)
 
     async def flush(self) -> None:
         """Save what is further in memory than in the store."""
-        for key in list(self._unsaved):
-            try:
-                await self._save(key)
-            except ProjectionFailed as exc:
-                await self._fail(key, exc)
+        keys = list(self._unsaved)
+        for first in range(0, len(keys), _SAVED_AT_ONCE):
+            await self._save(keys[first : first + _SAVED_AT_ONCE])
         if len(self._followers) > _MOST_FOLLOWERS:
             self._followers.clear()
 
@@ -203,17 +206,25 @@ class Projecting:
         self._followers[key] = follower = Follower(projection, loaded)
         return follower
 
-    async def _save(self, key: _Key) -> None:
-        follower = self._unsaved.get(key)
-        if follower is None:
+    async def _save(self, keys: Sequence[_Key]) -> None:
+        if not keys:
             return
-        loaded = Loaded(follower.generation, follower.kept)
-        if await self._store.save(key[1], follower.projection, loaded):
-            del self._unsaved[key]
-            follower.waiting_since = None
-            self.totals += ProjectTotals(kept=1)
-        else:
-            self._drop(key)
+        followers = [self._unsaved[key] for key in keys]
+        outcomes = await self._store.save_all(
+            [
+                (key[1], follower.projection, Loaded(follower.generation, follower.kept))
+                for key, follower in zip(keys, followers, strict=True)
+            ]
+        )
+        for key, follower, outcome in zip(keys, followers, outcomes, strict=True):
+            if isinstance(outcome, ProjectionFailed):
+                await self._fail(key, outcome)
+            elif outcome:
+                del self._unsaved[key]
+                follower.waiting_since = None
+                self.totals += ProjectTotals(kept=1)
+            else:
+                self._drop(key)
 
     async def _fail(self, key: _Key, exc: ProjectionFailed) -> None:
         # In memory the state may be half folded: what is kept is right.

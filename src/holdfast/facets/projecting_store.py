@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from holdfast.errors import Corrupt, ProjectionFailed, Serialization
 from holdfast.facets.backend import Facets
 from holdfast.facets.daemons import MarkKind, RunMark
-from holdfast.facets.events import Event, RunKey, read_event
-from holdfast.facets.following import Loaded
+from holdfast.facets.events import Event, Keep, RunKey, read_event
+from holdfast.facets.following import Loaded, ToSave
 from holdfast.facets.names import operation_id
 from holdfast.facets.records import NO_TTL, Fields, RecordWrite
 from holdfast.facets.views import Kept, Projection, from_stored
@@ -59,9 +59,23 @@ class EngineViews:
         )
         return [read_event(stored) for stored in found]
 
-    async def save(self, run_id: str, projection: Projection[S], view: Loaded[S]) -> bool:
+    async def save_all(self, views: Sequence[ToSave]) -> list[bool | ProjectionFailed]:
         """See ViewStore."""
-        return await self._views.keep(self._place(run_id), projection, Read(*view))
+        outcomes: list[bool | ProjectionFailed] = [True] * len(views)
+        keeps: dict[int, Keep] = {}
+        for at, (run_id, projection, view) in enumerate(views):
+            try:
+                keep = self._views.to_keep(self._place(run_id), projection, Read(*view))
+            except ProjectionFailed as exc:
+                outcomes[at] = exc
+            else:
+                if keep is not None:
+                    keeps[at] = keep
+        if keeps:
+            kept = await self._backend.events.keep_all(list(keeps.values()))
+            for at, outcome in zip(keeps, kept, strict=True):
+                outcomes[at] = outcome
+        return outcomes
 
     async def mark(self, mark: RunMark) -> None:
         """See ViewStore."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.facets.backend import EventFacets, OpenTransaction
-from holdfast.facets.events import Append, Appended, Refused, RunKey, read_event
+from holdfast.facets.events import Append, Appended, Keep, Refused, RunKey, read_event
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
 
 S = TypeVar("S")
@@ -55,16 +55,23 @@ class Views:
 
         What is too large for the store is not kept: it is folded anew by whoever asks.
         """
+        keep = self.to_keep(run, projection, read)
+        if keep is None:
+            return read.generation is not None
+        return await self._on.events.keep(*keep)
+
+    def to_keep(self, run: RunKey, projection: Projection[S], read: Read[S]) -> Keep | None:
+        """How it is kept; None without a run, or when it is too large."""
         if read.generation is None:
-            return False
+            return None
         stored = to_stored(projection, run[1], read.kept)
         if len(stored.payload) > self._most_bytes:
             _log.warning(
                 "view %r of run %r: %d bytes are too many to be kept, at most %d",
                 *(projection.view, run[1], len(stored.payload), self._most_bytes),
             )
-            return True
-        return await self._on.events.keep(run, projection.view, read.generation, stored)
+            return None
+        return Keep(run, projection.view, read.generation, stored)
 
     async def append(self, append: Append, size: int, inline: Sequence[Projection[Any]]) -> Outcome:
         """Append, and keep these views as they are then: all of it or nothing."""

@@ -17,6 +17,7 @@ from holdfast.backends.nats.views import Views
 from holdfast.backends.nats.wakes import Wakes
 from holdfast.facets.events import (
     Append,
+    Keep,
     Refused,
     RunKey,
     RunState,
@@ -85,6 +86,10 @@ class NatsEvents:
         """See EventsBackend."""
         return await self._db.run(self._keep(run, view, generation, snapshot))
 
+    async def keep_all(self, keeps: Sequence[Keep]) -> Sequence[bool]:
+        """See EventsBackend."""
+        return await self._db.run(self._keep_all(keeps))
+
     async def _append(self, appends: Sequence[Append]) -> list[Outcome]:
         for namespace in {append.run[0] for append in appends}:
             await self._namespaces.note(namespace, self._stream.deadline())
@@ -103,6 +108,11 @@ class NatsEvents:
         for namespace in told:
             await self._wakes.tell(namespace)
         return outcomes
+
+    async def _keep_all(self, keeps: Sequence[Keep]) -> list[bool]:
+        tasks = [asyncio.ensure_future(self._keep(*each)) for each in keeps]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [task.result() for task in tasks]
 
     async def _list(self, namespace: str, after: str | None, limit: int) -> list[str]:
         place = self._runs.place(namespace)

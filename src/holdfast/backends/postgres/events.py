@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
-from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, Put, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, SqlEvents
 from holdfast.backends.sql.queries import Dialect, load
-from holdfast.facets.events import Append, Appended, Refused
+from holdfast.facets.events import Append, Appended, Keep, Refused
 
 
 class PostgresEvents(SqlEvents):
@@ -25,6 +25,10 @@ class PostgresEvents(SqlEvents):
             put=PutViews(queries["put_view"]),
         )
         super().__init__(db, batches, EventQueries.of(queries))
+
+    async def keep_all(self, keeps: Sequence[Keep]) -> Sequence[bool]:
+        """See EventsBackend. One transaction would lock all these runs until its end."""
+        return [await self.keep(*each) for each in keeps]
 
 
 class AppendEvents:
@@ -95,7 +99,7 @@ class PutViews:
     def __init__(self, query: str) -> None:
         self._query = query
 
-    async def apply(self, on: PgConnection, items: Sequence[Put], *, repeat: bool) -> list[bool]:
+    async def apply(self, on: PgConnection, items: Sequence[Keep], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat  # the same again is no harm
         answers = []

@@ -15,6 +15,7 @@ from holdfast.facets.events import (
     LOG,
     Append,
     Appended,
+    Keep,
     Refused,
     RunKey,
     RunState,
@@ -105,13 +106,20 @@ class RedisEvents:
 
     async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
-        namespace, run_id = run
-        base = self._keys.base(namespace)
-        last_seq, payload = snapshot
+        (kept,) = await self.keep_all([Keep(run, view, generation, snapshot)])
+        return kept
+
+    async def keep_all(self, keeps: Sequence[Keep]) -> Sequence[bool]:
+        """See EventsBackend."""
+        base = self._keys.base(keeps[0].run[0])
+        commands = [self._keeping(base, each) for each in keeps]
+        return [bool(kept) for kept in await self._db.ask(commands, base)]
+
+    def _keeping(self, base: bytes, keep: Keep) -> Command:
+        (_, run_id), view, generation, (last_seq, payload) = keep
         arguments = [run_id.encode(), view.encode(), b"%d" % generation]
         arguments += [b"%d" % last_seq, payload.encode()]
-        (kept,) = await self._db.ask([self._keep.call([base], arguments)], base)
-        return bool(kept)
+        return self._keep.call([base], arguments)
 
 
 class RedisEventLog:

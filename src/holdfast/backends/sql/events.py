@@ -12,6 +12,7 @@ from holdfast.facets.events import (
     LOG,
     Append,
     Appended,
+    Keep,
     Refused,
     RunKey,
     RunState,
@@ -22,15 +23,6 @@ from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import next_name
 
 Outcome = Sequence[Appended] | Refused
-
-
-class Put(NamedTuple):
-    """A view to keep."""
-
-    run: RunKey
-    view: str
-    generation: int
-    snapshot: StoredSnapshot
 
 
 class Gone(NamedTuple):
@@ -47,7 +39,7 @@ class EventBatches(NamedTuple):
 
     append: Batch[Append, Outcome]
     delete: Batch[Gone, bool | None]
-    put: Batch[Put, bool]
+    put: Batch[Keep, bool]
 
 
 class EventQueries(NamedTuple):
@@ -127,8 +119,12 @@ class SqlEvents:
 
     async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
-        (kept,) = await self._db.write(self._batches.put, [Put(run, view, generation, snapshot)])
+        (kept,) = await self._db.write(self._batches.put, [Keep(run, view, generation, snapshot)])
         return kept
+
+    async def keep_all(self, keeps: Sequence[Keep]) -> Sequence[bool]:
+        """See EventsBackend."""
+        return await self._db.write(self._batches.put, keeps)
 
     async def start(self) -> Position:
         """See EventLog."""

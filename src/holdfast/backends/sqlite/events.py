@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Put, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, SqlEvents
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.facets.events import Append, Appended, NewEvent, Refused, RunKey
+from holdfast.facets.events import Append, Appended, Keep, NewEvent, Refused, RunKey
 
 _OWN = load(__package__, "events.sql", SQLITE)
 _FIND_RUN, _FIND_KEY, _FIND_ID, _ADD_EVENT, _SET_LAST = (
@@ -128,7 +128,7 @@ class PutViews:
     """Keeps views, each unless a later one is there."""
 
     async def apply(
-        self, on: SqliteConnection, items: Sequence[Put], *, repeat: bool
+        self, on: SqliteConnection, items: Sequence[Keep], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
         del repeat  # the same again is no harm

@@ -20,7 +20,7 @@ from holdfast import (
     Unsupported,
     View,
 )
-from holdfast.facets.events import RUN_VIEW, EventsBackend, RunKey, RunState, StoredSnapshot
+from holdfast.facets.events import RUN_VIEW, EventsBackend, Keep, RunKey, RunState, StoredSnapshot
 from holdfast.testing.plugin import needs
 from holdfast.testing.world import World, backend_of
 
@@ -77,6 +77,29 @@ async def test_views_go_with_their_run(world: World) -> None:
         assert await events.state(RUN, view) == RunState(another, 1, None)
     assert not await events.keep(RUN, "a", generation, StoredSnapshot(2, "2"))
     assert await events.state(RUN, "a") == RunState(another, 1, None)
+
+
+@EVENTS
+async def test_several_views_are_kept_each_by_itself(world: World) -> None:
+    _, gone = await _begun(world, "1")
+    await world.store.events.delete_run("r", force=True)
+    events, generation = await _begun(world, "1", "2")
+    await world.store.events.append_event(Event("other", "Noted", "1"))
+    other: RunKey = ("default", "other")
+    state = await events.state(other, "a")
+    assert state is not None
+    keeps = [
+        Keep(RUN, "a", generation, StoredSnapshot(1, "1")),
+        Keep(RUN, "b", generation, StoredSnapshot(2, "2")),
+        Keep(RUN, "a", gone, StoredSnapshot(2, "2")),
+        Keep(other, "a", state.generation, StoredSnapshot(1, '"other"')),
+        Keep(("default", "never"), "a", generation, StoredSnapshot(1, "1")),
+    ]
+    assert list(await events.keep_all(keeps)) == [True, True, False, True, False]
+    for run, view, of, snapshot in (keeps[0], keeps[1], keeps[3]):
+        found = await events.state(run, view)
+        assert found is not None
+        assert (found.generation, found.snapshot) == (of, snapshot)
 
 
 # Projections
