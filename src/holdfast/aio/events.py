@@ -41,7 +41,7 @@ from holdfast.facets.events import (
     result,
 )
 from holdfast.facets.events_feed import EventSource
-from holdfast.facets.feed import BEGINNING, from_cursor
+from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
 from holdfast.facets.names import check_name
 from holdfast.facets.projection import RunSnapshot, fold
 from holdfast.facets.watch import Seen, Watching
@@ -108,6 +108,12 @@ class AsyncEvents:
             for stored in await self._events.fetch(place, after=after_seq, limit=limit)
         ]
 
+    async def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        state = await self._events.state((self._namespace, check_name(run_id, what="run id")))
+        return 0 if state is None else state.last_seq
+
     async def get_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The run as it is now, None when there is none.
 
@@ -141,6 +147,12 @@ class AsyncEvents:
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
         return AsyncWatch(Watching(source, listener, position), _told, marker=marker)
+
+    async def feed_end(self) -> str:
+        """A cursor for `feed` from which only what commits from now on is told."""
+        require(self._backend, Capability.EVENTS)
+        log, _ = self._backend.follow_events(self._namespace)
+        return to_cursor(LOG, await log.position())
 
     async def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""

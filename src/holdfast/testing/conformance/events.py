@@ -56,6 +56,16 @@ async def test_events_of_a_run_are_numbered_from_1_without_gaps(world: World) ->
 
 
 @EVENTS
+async def test_the_last_number_of_a_run_is_told(world: World) -> None:
+    events = world.store.events
+    assert await events.last_seq("r") == 0
+    await events.append_events([event("k1"), event("k2")])
+    assert await events.last_seq("r") == 2
+    await events.delete_run("r", force=True)
+    assert await events.last_seq("r") == 0
+
+
+@EVENTS
 async def test_every_field_comes_back(world: World) -> None:
     events = world.store.events
     event_id = str(uuid4())
