@@ -17,6 +17,7 @@ _PACKAGES: Final[dict[Environment, str]] = {
     "strata": "stratadb==0.14.5",  # the last release with state cells
     "aiosqlite": "aiosqlite==0.22.1",
     "diskcache": "diskcache==5.6.3",
+    "eventsourcing": "eventsourcing[postgres]==9.5.6",
     "py-key-value": "py-key-value-aio[disk,postgresql,redis]==0.4.6",
 }
 _INSTALL_SECS: Final = 300
