@@ -27,8 +27,8 @@ _UVLOOP: Final = {"loop": "uvloop"}
 _TITLES: Final[dict[Operation, str]] = {
     "append": "append of one event",
     "append_ten": "append of ten events in one call",
-    "replay": f"replay of a run of {_REPLAYED:,} events, decoded",
-    "feed": f"the feed of {_REPLAYED:,} events from its beginning, decoded",
+    "replay": "replay of a run of {:,} events, decoded",
+    "feed": "the feed of {:,} events from its beginning, decoded",
 }
 
 
@@ -43,15 +43,15 @@ def _of_engine(engine: Engine, long: int) -> list[Scenario]:
         _crowd(engine),
         _hot(engine),
         _one_caller(engine, "append-ten", Work("append_ten")),
-        _one_caller(engine, "replay", Work("replay", events=_REPLAYED)),
-        _one_caller(engine, "feed", Work("feed", events=_REPLAYED)),
+        _one_caller(engine, "replay", Work("replay", events=min(_REPLAYED, long))),
+        _one_caller(engine, "feed", Work("feed", events=min(_REPLAYED, long))),
         _snapshot(engine, long),
     ]
 
 
 def _one_caller(engine: Engine, name: str, work: Work) -> Scenario:
     contenders = (*_peers(engine, work), *_ours(work))
-    title = f"{_TITLES[work.operation]}, 1 caller"
+    title = f"{_TITLES[work.operation].format(work.events)}, 1 caller"
     return Scenario(name, title, engine, contenders, _baseline(contenders))
 
 

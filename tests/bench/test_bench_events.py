@@ -37,7 +37,7 @@ def test_appends_are_measured_beside_the_peers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["append-ten", "replay", "feed"])
 def test_contenders_do_the_same_work_on_a_server(tmp_path: Path, scenario: str) -> None:
-    options = ("--ops", "2", "--rounds", "1")
+    options = ("--ops", "2", "--rounds", "1", "--events", "300")
     rows = run_events(tmp_path, "postgres", "--only", scenario, *options)
     assert list(rows) == ["eventsourcing", "raw psycopg", *OURS]
     assert {row["failed"] for row in rows.values()} == {None}

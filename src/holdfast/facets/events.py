@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
+from uuid_utils import UUID as FastUUID
 
 from holdfast import codec
 from holdfast.clock import to_datetime, to_us
@@ -295,24 +296,30 @@ def new_event(event: Event) -> NewEvent:
 
 def read_event(stored: StoredEvent) -> Event:
     """The event that was stored so."""
-    more = _NOTHING_MORE if stored.more is None else _decode_more(stored.more)
+    # Replays are long: each line here was measured. Most events have nothing more, and happened
+    # when they were stored.
+    run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text = stored
+    named = str(FastUUID(bytes=event_id))
+    persisted_at = to_datetime(persisted_us)
+    emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
+    more = _NOTHING_MORE if text is None else _decode_more(text)
     ref = more.engine_run_ref
     return Event(
-        stored.run_id,
-        stored.event_type,
-        stored.key,
-        codec.decode(stored.data),
+        run_id,
+        kind,
+        key,
+        codec.decode(data),
         more.step_id,
         more.logical_attempt_id,
         more.engine_attempt_id,
-        str(UUID(bytes=stored.event_id)),
-        to_datetime(stored.emitted_at),
+        named,
+        emitted_at,
         more.adapter_version,
         None if ref is None else codec.decode(ref),
         more.caused_by_signal_id,
         more.parent_event_id,
-        stored.run_seq,
-        to_datetime(stored.persisted_at),
+        run_seq,
+        persisted_at,
     )
 
 
