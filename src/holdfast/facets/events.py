@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
-from uuid_utils import UUID as FastUUID
+import uuid_utils
 
 from holdfast import codec
 from holdfast.clock import to_datetime, to_us
@@ -299,7 +299,7 @@ def read_event(stored: StoredEvent) -> Event:
     # Replays are long: each line here was measured. Most events have nothing more, and happened
     # when they were stored.
     run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text = stored
-    named = str(FastUUID(bytes=event_id))
+    named = str(uuid_utils.UUID(bytes=event_id))
     persisted_at = to_datetime(persisted_us)
     emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
     more = _NOTHING_MORE if text is None else _decode_more(text)
