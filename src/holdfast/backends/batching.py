@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import StoreError, Timeout, Unavailable
 from holdfast.runtime import Unit
+from holdfast.runtime.blocking import run
 from holdfast.runtime.contract import error_for
 
 Item = TypeVar("Item")
@@ -61,6 +62,7 @@ async def settle(
     units: list[Unit],
     attempt: Attempt,
     *,
+    failed: StoreError | None = None,
     repeat: bool = False,
     may_repeat: bool = True,
     patient: bool = True,
@@ -70,15 +72,19 @@ async def settle(
     A lost answer is asked for once more, under the same operation ids. Any other error
     undid everything, so each unit runs alone. `repeat`: an earlier try may have
     committed, so operation ids must be looked up, and no error can say "not done".
+    `failed`: the first try has been made, and ended so.
     """
-    try:
-        await attempt(units, repeat=repeat, patient=patient)
-    except NotBegun as exc:
-        error, begun = exc.error, False
-    except StoreError as exc:
-        error, begun = exc, True
+    if failed is not None:
+        error, begun = failed, True
     else:
-        return
+        try:
+            await attempt(units, repeat=repeat, patient=patient)
+        except NotBegun as exc:
+            error, begun = exc.error, False
+        except StoreError as exc:
+            error, begun = exc, True
+        else:
+            return
     # Asked before an older doubt is added.
     lost, silent = begun and _lost(error), isinstance(error, Timeout) and error.outcome_unknown
     error.outcome_unknown |= repeat
@@ -108,6 +114,15 @@ def _lost(error: StoreError) -> bool:
 def _fail(units: list[Unit], error: StoreError) -> None:
     for unit, own in zip(units, error_for(error, len(units)), strict=True):
         unit.fail(own)
+
+
+def apply_now(units: list[Unit], on: Any, *, repeat: bool) -> None:  # noqa: ANN401 - handed on
+    """The same as `apply_grouped`, of batches that never suspend."""
+    if len(units) == 1:
+        (unit,) = units
+        unit.answers = run(unit.batch.apply(on, unit.items, repeat=repeat))
+    else:
+        run(apply_grouped(units, on, repeat=repeat))
 
 
 async def apply_grouped(

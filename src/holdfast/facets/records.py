@@ -260,6 +260,9 @@ class RecordLog(Protocol):
         """
 
 
+_BYTES = {bytes}
+
+
 def apply_write(write: RecordWrite, fields: Fields, now_us: int) -> Fields | None:
     """The fields after the write, none if the record is gone; None if it does not apply.
 
@@ -270,6 +273,8 @@ def apply_write(write: RecordWrite, fields: Fields, now_us: int) -> Fields | Non
     for field, expected in write.expect.items():
         if fields.get(field) != expected:
             return None
+    if write.replace and _BYTES.issuperset(map(type, write.set.values())):  # the usual put
+        return dict(write.set)  # type: ignore[arg-type]
     after = {} if write.replace else dict(fields)
     for field, value in write.set.items():
         if value is None:

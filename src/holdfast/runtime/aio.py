@@ -149,7 +149,9 @@ class LoopCoalescer:
         try:
             await asyncio.sleep(0)
             batch = [one for one in take_batch(self._waiting) if one is unit or _waits(one)]
-            await self._flush(batch)
+            rest = self._flush(batch)
+            if rest is not None:
+                await rest
         finally:
             self._leading = False
             if not batch:
@@ -173,7 +175,9 @@ class LoopCoalescer:
                 # A caller that gave up before its flush began is simply not written.
                 batch = [unit for unit in take_batch(self._waiting) if _waits(unit)]
                 if batch:
-                    await self._flush(batch)
+                    rest = self._flush(batch)
+                    if rest is not None:
+                        await rest
                     _resume(batch)
                     await asyncio.sleep(0)
         except BaseException as exc:

@@ -172,7 +172,9 @@ class ThreadCoalescer:
                 self._batch = self._waiting[: batch_length(self._waiting)]
                 del self._waiting[: len(self._batch)]
         try:
-            await self._flush(self._batch)
+            rest = self._flush(self._batch)
+            if rest is not None:
+                await rest
         except (RecursionError, MemoryError):
             raise  # this thread's trouble: the others hear that it was interrupted
         except Exception as defect:

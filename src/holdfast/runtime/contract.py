@@ -65,8 +65,11 @@ class Unit:
             self.settled = True
 
 
-Flush = Callable[[list[Unit]], Awaitable[None]]
-"""Runs the units and gives each an outcome; raises only for what no unit caused."""
+Flush = Callable[[list[Unit]], Awaitable[None] | None]
+"""Runs the units and gives each an outcome; raises only for what no unit caused.
+
+What is left to wait for is returned; None when nothing is.
+"""
 
 
 class Hold(Protocol):

@@ -36,6 +36,7 @@ from holdfast.facets.records import (
 )
 
 _MARK = "\x01"
+_MARKED = "\\u0001"  # as JSON has it
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -43,11 +44,12 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 def pack(fields: Mapping[str, bytes | None]) -> str:
     """The fields as they are kept; None, which only a change has, becomes null."""
     try:
-        packed = _encode({n: None if v is None else v.decode() for n, v in fields.items()}).decode()
-        if "\\u000" not in packed:  # neither a NUL nor a mark anywhere
+        texts = b"\0".join(fields.values()).decode().split("\0")  # type: ignore[arg-type]
+        packed = _encode(dict(zip(fields, texts, strict=True))).decode()
+        if _MARKED not in packed:
             return packed
-    except UnicodeDecodeError:
-        pass  # some of them are kept as base64
+    except (TypeError, ValueError):
+        pass  # a value is None, holds a NUL or is not UTF-8
     return _encode({n: None if v is None else _text(v) for n, v in fields.items()}).decode()
 
 
@@ -55,9 +57,9 @@ def unpack(packed: str) -> Fields:
     """The fields that were kept so."""
     try:
         texts = _decode(packed)
-        if "\\u0001" in packed:
+        if _MARKED in packed:
             return {name: _bytes(text) for name, text in texts.items()}
-        return {name: text.encode() for name, text in texts.items()}
+        return dict(zip(texts, "\0".join(texts.values()).encode().split(b"\0"), strict=True))
     except (msgspec.DecodeError, ValueError) as exc:
         raise Corrupt(f"the fields of a record cannot be read: {exc}") from exc
 

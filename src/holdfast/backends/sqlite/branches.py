@@ -19,7 +19,6 @@ from holdfast.backends.sqlite.cells import (
     NEVER,
     SqliteCells,
     TrimCells,
-    begin_commit,
     find_branch,
     get_newest,
     put_versions,
@@ -70,7 +69,7 @@ class ForkBranch:
             return "too deep"
         if find_branch(on, namespace, name) is not None:
             return "taken"
-        now, commit_id, _ = begin_commit(on)
+        now, commit_id, *_ = on.moments.begin()
         on.execute(_OWN["add_branch"], (namespace, name, parent_id, commit_id, now, op_id))
         return Branch(name, source, commit_id, now)
 
@@ -90,7 +89,7 @@ class DeleteBranch:
         branch_id = find_branch(on, namespace, name)
         if branch_id is None:
             return bool(on.execute(_OWN["find_delete"], delete).get)
-        now, _, _ = begin_commit(on)
+        now, *_ = on.moments.begin()
         on.execute(_OWN["mark_deleted"], (now, op_id, branch_id))
         on.execute(_OWN["drop_merges"], (namespace, branch_id))
         return True
@@ -110,7 +109,7 @@ class PurgeBranches:
         branch_id = on.execute(_OWN["find_purgeable"], (namespace,)).get
         if branch_id is None:
             return False
-        _, commit_id, _ = begin_commit(on)
+        _, commit_id, *_ = on.moments.begin()
         on.execute(_OWN["raise_floor"], (commit_id,))
         step = (namespace, branch_id, _PURGE_STEP)
         if len(on.execute(_OWN["purge_versions"], step).fetchall()) < _PURGE_STEP:
@@ -137,7 +136,7 @@ class BeginMerges:
         last = on.execute(_OWN["find_merge"], (*pair, 1)).get
         if last is not None and last[1] == op_id:
             return Begun(source_id, target_id, None, done=True)
-        _, commit_id, _ = begin_commit(on)
+        _, commit_id, *_ = on.moments.begin()
         on.execute(_OWN["begin_merge"], (*pair, source_id, commit_id, op_id))
         return Begun(source_id, target_id, commit_id, done=False)
 

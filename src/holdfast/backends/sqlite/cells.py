@@ -17,9 +17,7 @@ from holdfast.backends.sql.cells import (
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
-from holdfast.errors import Corrupt
 from holdfast.facets.branches import MAIN_ID, Operation
 from holdfast.facets.cells import (
     ANY,
@@ -32,9 +30,7 @@ from holdfast.facets.cells import (
 )
 
 _OWN = load(__package__, "cells.sql", SQLITE)
-_BEGIN_COMMIT, _GET_NEWEST, _ADD_VERSION = (
-    _OWN[name] for name in ("begin_commit", "get_newest", "add_version")
-)
+_GET_NEWEST, _ADD_VERSION = (_OWN[name] for name in ("get_newest", "add_version"))
 _WRITE_SLICE = 4  # a write adds one version, so looking at four old ones always catches up
 _PRUNE_SLICE = 10  # of each cell in one transaction: the loop waits for it
 
@@ -87,7 +83,7 @@ class WriteCells:
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        now, commit_id, forked = begin_commit(on)
+        now, commit_id, forked, _ = on.moments.begin()
         cells: dict[Place, Newest] = {}  # as this batch has left them
         outcomes: list[CellOutcome] = []
         for write in items:
@@ -119,6 +115,7 @@ class WriteCells:
                 newest = (version, commit_id)
                 self._trim.cell(on, place, newest, now, _WRITE_SLICE, forked=forked)
             outcomes.append(CellOutcome(applied=True, version=version))
+        on.moments.gave_out(commit_id)
         return outcomes
 
 
@@ -137,7 +134,7 @@ class TrimCells:
         del repeat  # trimming again is always safe
         if not self.needed:
             return [Trimmed(0, 0)] * len(items)
-        now, _, forked = begin_commit(on)
+        now, _, forked, _ = on.moments.begin()
         return [self._page(on, cells, now, forked=forked) for cells in items]
 
     def cell(
@@ -218,7 +215,7 @@ def put_versions(
     operation: Operation,
 ) -> None:
     """Write cells (name, payload, version) whose versions were decided before."""
-    now, commit_id, forked = begin_commit(on)
+    now, commit_id, forked, _ = on.moments.begin()
     for name, payload, version in cells:
         commit_id += 1
         place = (namespace, branch_id, name)
@@ -257,12 +254,3 @@ def _known(on: SqliteConnection, write: CellWrite, place: Place) -> CellOutcome 
     query = _OWN["find_op" if write.op_given else "find_own_op"]
     found = on.execute(query, (write.op_id, *place)).get
     return None if found is None else CellOutcome(applied=True, version=found)
-
-
-def begin_commit(on: SqliteConnection) -> tuple[int, int, bool]:
-    """The time by the store's clock, the last commit id given out, and if there are branches."""
-    state = on.execute(_BEGIN_COMMIT).get
-    if state is None:  # guessing a commit id could hide newer versions behind older ones
-        raise Corrupt("SQLite: the row of holdfast_store_state is missing")
-    offset, commit_id, forked = state
-    return machine_us() + offset, commit_id, forked

@@ -47,15 +47,6 @@ SELECT f.name, (
 FROM found AS f
 WHERE f.name < :end
 
--- name: begin_commit
--- Once per batch: the clock's offset, the last commit id that was given out, and whether there
--- are branches at all.
-SELECT
-    clock_offset_us,
-    (SELECT commit_id FROM hf.last_commit),
-    EXISTS (SELECT 1 FROM hf.branches)
-FROM hf.store_state
-
 -- name: get_newest
 SELECT version, deleted, updated_at, commit_id
 FROM hf.cell_versions

@@ -11,6 +11,7 @@ import apsw
 
 from holdfast.backends.sql.db import Row
 from holdfast.backends.sqlite.files import no_right
+from holdfast.backends.sqlite.moment import Moments
 from holdfast.config import StoreConfig
 from holdfast.errors import (
     Corrupt,
@@ -59,6 +60,7 @@ class SqliteConnection:
         # One cursor for all statements: none is ever left half read. Raises the driver's errors:
         # for batches, whose caller translates once for all statements.
         self.execute = self.raw.cursor().execute
+        self.moments = Moments(self.raw)
         self._config = config
         if not later:
             try:
@@ -102,6 +104,7 @@ class SqliteConnection:
         """Undo the open transaction, if there is one: a full disk or I/O error ends it itself."""
         try:
             if self.raw.in_transaction:
+                self.moments.forget()
                 self.execute("ROLLBACK")
         except apsw.Error as exc:
             raise self.error(exc) from exc

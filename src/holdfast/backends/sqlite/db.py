@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import apsw
 
-from holdfast.backends.batching import Answer, Batch, Item, NotBegun, apply_grouped, settle
+from holdfast.backends.batching import Answer, Batch, Item, NotBegun, apply_now, settle
 from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.inside import refuse_inside
 from holdfast.backends.sql.snapshot import Snapshot
@@ -171,6 +171,7 @@ class SqliteDb:
             self._writer.run(_COMMIT)
         else:
             await self.runtime.offload(lambda: self._writer.run(_COMMIT), on=self._thread)
+        self._writer.moments.committed()
 
     def look(self, work: Callable[[SqliteConnection], T]) -> T:
         """The work's result, outside any transaction; for migrations, before first use."""
@@ -179,7 +180,7 @@ class SqliteDb:
     async def exclusively(self, work: Callable[[SqliteConnection], None]) -> None:
         """Run the work in a write transaction of its own; for migrations, before first use."""
         try:
-            await self._wait_and_begin(self.runtime.sleep)
+            await self._patiently(lambda: self._writer.run(_BEGIN), self.runtime.sleep)
             work(self._writer)
             self._writer.run(_COMMIT)
         finally:
@@ -226,8 +227,14 @@ class SqliteDb:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _flush(self, units: list[Unit]) -> Awaitable[None]:
-        return settle(units, self._attempt)
+    def _flush(self, units: list[Unit]) -> Awaitable[None] | None:
+        try:
+            self._transact(units, repeat=False)
+        except NotBegun:
+            return settle(units, self._attempt)
+        except StoreError as error:
+            return settle(units, self._attempt, failed=error)
+        return None  # as nearly always: a coroutine for each step would cost more than the SQL
 
     async def _flush_on_thread(self, units: list[Unit]) -> None:
         # The same coroutines, stepped on the writer's thread.
@@ -241,8 +248,17 @@ class SqliteDb:
     async def _attempt(
         self, units: list[Unit], *, repeat: bool, patient: bool, sleep: Sleep | None = None
     ) -> None:
-        """All units in one transaction."""
+        """All units in one transaction, as soon as no other process is in the way."""
         del patient  # the one lock here is waited for before anything begins
+        await self._patiently(
+            lambda: self._transact(units, repeat=repeat),
+            sleep or self.runtime.sleep,
+            busy=NotBegun,
+            give_up=NotBegun,
+        )
+
+    def _transact(self, units: list[Unit], *, repeat: bool) -> None:
+        """All units in one transaction, now; NotBegun if another process is in the way."""
         writer = self._writer
         with self._readers.kept_out:
             committing = False
@@ -251,11 +267,12 @@ class SqliteDb:
                     writer.rollback()
                 try:
                     writer.execute(_BEGIN)
-                except apsw.BusyError:
-                    await self._wait_and_begin(sleep or self.runtime.sleep)
-                await apply_grouped(units, writer, repeat=repeat)
+                except apsw.BusyError as exc:
+                    raise NotBegun(writer.error(exc)) from exc
+                apply_now(units, writer, repeat=repeat)
                 committing = True
                 writer.execute(_COMMIT)
+                writer.moments.committed()
             except DRIVER_ERRORS as exc:
                 error = writer.error(exc)
                 # The log may hold the commit, whole but not synced: a crash brings it to life.
@@ -269,16 +286,16 @@ class SqliteDb:
         if self.hub.topics:
             self.hub.tell(unit.topic for unit in units)
 
-    async def _wait_and_begin(self, sleep: Sleep) -> None:
-        try:
-            await self._patiently(lambda: self._writer.run(_BEGIN), sleep)
-        except Timeout as exc:
-            raise NotBegun(exc) from exc
-
     async def _patiently(
-        self, work: Callable[[], object], sleep: Sleep, patience: float | None = None
+        self,
+        work: Callable[[], object],
+        sleep: Sleep,
+        patience: float | None = None,
+        *,
+        busy: type[Exception] = Timeout,
+        give_up: Callable[[Timeout], Exception] = lambda error: error,
     ) -> None:
-        """Run the work, again and again while another process holds the lock.
+        """Run the work, again and again while another process holds the lock (`busy`).
 
         Waiting happens here and not inside SQLite, where it would stop the event loop.
         """
@@ -288,12 +305,13 @@ class SqliteDb:
         while True:
             try:
                 work()
-            except Timeout as exc:
+            except busy as exc:
                 if time.monotonic() >= deadline:
-                    raise Timeout(
+                    error = Timeout(
                         f"SQLite {self.path!r}: another process held the write lock for "
                         f"{patience:g} s"
-                    ) from exc
+                    )
+                    raise give_up(error) from exc
             else:
                 return
             await sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads contenders

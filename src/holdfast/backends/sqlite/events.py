@@ -9,7 +9,6 @@ from holdfast.backends.sql.events import EventBatches, EventQueries, Put, SqlEve
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.clock import machine_us
 from holdfast.facets.events import Append, Appended, NewEvent, Refused, RunKey
 
 _OWN = load(__package__, "events.sql", SQLITE)
@@ -35,8 +34,7 @@ class AppendEvents:
     ) -> list[list[Appended] | Refused]:
         """See Batch."""
         del repeat  # keys tell
-        offset, commit_id = on.execute(_OWN["begin_events"]).get
-        now = machine_us() + offset
+        now, commit_id, *_ = on.moments.begin()
         outcomes: list[list[Appended] | Refused] = []
         for append in items:
             run, last_seq = on.execute(_FIND_RUN, append.run).get or (None, 0)
@@ -57,6 +55,7 @@ class AppendEvents:
                     _ADD_EVENT,
                     (commit_id, run, run_seq, key, event_id, kind, at, now, data, more),
                 )
+        on.moments.gave_out(commit_id)
         return outcomes
 
 

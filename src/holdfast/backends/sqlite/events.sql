@@ -5,10 +5,6 @@
 --   runs    (1, 'a', last_seq 2)  (2, 'b', last_seq 1)
 --   events  (10, run 1, seq 1, k1)  (11, run 2, seq 1, k1)  (12, run 1, seq 2, k2)
 
--- name: begin_events
-SELECT s.clock_offset_us, (SELECT commit_id FROM hf.last_commit)
-FROM hf.store_state AS s
-
 -- name: find_run
 SELECT id, last_seq
 FROM hf.runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -37,8 +37,8 @@ from holdfast.facets.records import (
 from holdfast.facets.records_scan import entry
 
 _OWN = load(__package__, "records.sql", SQLITE)
-_GET_ROW, _ADD_ROW, _CHANGE_ROW, _ADD_CHANGE = (
-    _OWN[name] for name in ("get_row", "add_row", "change_row", "add_change")
+_PUT_ROW, _GET_ROW, _ADD_ROW, _CHANGE_ROW = (
+    _OWN[name] for name in ("put_row", "get_row", "add_row", "change_row")
 )
 _FILL_PAGE = 500  # records per transaction: a few ms
 _PURGE_EVERY = 100  # writes; then as much goes as twice as many can leave
@@ -77,12 +77,7 @@ class SqliteRecords(SqlRecords):
         return None if row is None else stored(*row)
 
 
-class Moment(NamedTuple):
-    """What a batch begins with."""
-
-    now: int
-    commit_id: int  # the last one given out
-    indexes: list[tuple[int, str, RecordIndex, str | None]]
+Indexes = list[tuple[int, str, RecordIndex, str | None]]
 
 
 class WriteRecords:
@@ -97,9 +92,16 @@ class WriteRecords:
     ) -> list[bool | None]:
         """See Batch."""
         now, commit_id, indexes = _begin(on)
+        plain = not indexes and not repeat
         outcomes: list[bool | None] = []
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
+            if plain and write.blind and (after := apply_write(write, {}, now)):
+                commit_id += 1
+                ends = expiry(write, None, now)
+                on.execute(_PUT_ROW, (*write.key, pack(after), ends, now, commit_id, write.op_id))
+                outcomes.append(True)
+                continue
             row_id, packed, expires_at, updated_at, op_id = (
                 on.execute(_GET_ROW, write.key).get or _NO_ROW
             )
@@ -115,8 +117,7 @@ class WriteRecords:
                 outcomes.append(None)
                 continue
             absent = packed is None or (expires_at is not None and expires_at <= now)
-            # Reading the fields is a tenth of a put's work, and only an index asks for them then.
-            before = {} if packed is None or (write.blind and not indexes) else unpack(packed)
+            before = {} if packed is None else unpack(packed)
             after = apply_write(write, {} if absent else before, now)
             if after is None or (absent and not after):
                 outcomes.append(after is not None)
@@ -130,16 +131,15 @@ class WriteRecords:
             kept = pack(after) if after else None
             if row_id is None:
                 on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
-                row_id = on.raw.last_insert_rowid()
             else:
                 on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
-            on.execute(_ADD_CHANGE, (commit_id, row_id, now))
             if indexes:
                 _reindex(on, indexes, write.key, before, after)
             outcomes.append(True)
+        on.moments.gave_out(commit_id)
         self._written += len(items)
         if self._written >= _PURGE_EVERY:
-            self._purge.some(on, Moment(now, commit_id, indexes), 2 * self._written)
+            self._purge.some(on, now, commit_id, indexes, 2 * self._written)
             self._written = 0
         return outcomes
 
@@ -152,11 +152,12 @@ class PurgeRecords:
     ) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
-        return [self.some(on, _begin(on), limit) for limit in items]
+        return [self.some(on, *_begin(on), limit) for limit in items]
 
-    def some(self, on: SqliteConnection, moment: Moment, limit: int) -> Purged:
+    def some(
+        self, on: SqliteConnection, now: int, commit_id: int, indexes: Indexes, limit: int
+    ) -> Purged:
         """Up to `limit` of each."""
-        now, commit_id, indexes = moment
         rows: list[Any] = on.execute(_OWN["list_expired"], (now, limit)).fetchall()
         for row_id, namespace, key, packed in rows:
             if packed is None:
@@ -164,7 +165,7 @@ class PurgeRecords:
                 continue
             commit_id += 1
             on.execute(_OWN["bury_row"], (now + OP_MEMORY_US, commit_id, row_id))
-            on.execute(_ADD_CHANGE, (commit_id, row_id, now))
+            on.execute(_OWN["add_change"], (commit_id, row_id, now))
             _reindex(on, indexes, (namespace, key), unpack(packed), {})
         upto, cut = on.execute(_OWN["find_old_changes"], (limit, now - OP_MEMORY_US)).get
         if cut:
@@ -238,15 +239,16 @@ class DropIndex:
 _NO_ROW = (None, None, None, 0, None)
 
 
-def _begin(on: SqliteConnection) -> Moment:
-    offset, commit_id, indexed = on.execute(_OWN["begin_records"]).get
+def _begin(on: SqliteConnection) -> tuple[int, int, Indexes]:
+    """The time, the last commit id given out, and all indexes."""
+    now, commit_id, _, indexed = on.moments.begin()
     rows = on.execute(_OWN["list_indexes"]).fetchall() if indexed else ()
-    return Moment(machine_us() + offset, commit_id, [index_row(row) for row in rows])
+    return now, commit_id, [index_row(row) for row in rows]
 
 
 def _reindex(
     on: SqliteConnection,
-    indexes: list[tuple[int, str, RecordIndex, str | None]],
+    indexes: Indexes,
     place: RecordKey,
     before: Fields,
     after: Fields,

@@ -27,19 +27,20 @@ WHERE r.namespace = :namespace
 ORDER BY r.key
 LIMIT :limit
 
--- name: begin_records
--- Once per batch: the clock's offset, the last commit id, and whether there are indexes at all.
-SELECT
-    s.clock_offset_us,
-    (SELECT commit_id FROM hf.last_commit),
-    EXISTS (SELECT 1 FROM hf.record_indexes)
-FROM hf.store_state AS s
-
 -- name: get_row
 SELECT id, fields, expires_at, updated_at, op_id
 FROM hf.records
 WHERE namespace = :namespace
   AND key = :key
+
+-- name: put_row
+-- Whatever was there before, unless this very operation wrote it. Triggers write the log.
+INSERT INTO hf.records (namespace, key, fields, expires_at, updated_at, commit_id, op_id)
+VALUES (:namespace, :key, :fields, :expires_at, :now, :commit_id, :op_id)
+ON CONFLICT (namespace, key) DO UPDATE
+SET fields = excluded.fields, expires_at = excluded.expires_at, updated_at = excluded.updated_at,
+    commit_id = excluded.commit_id, op_id = excluded.op_id
+WHERE op_id <> excluded.op_id
 
 -- name: add_row
 INSERT INTO hf.records (namespace, key, fields, expires_at, updated_at, commit_id, op_id)
@@ -52,6 +53,7 @@ SET fields = :fields, expires_at = :expires_at, updated_at = :now, commit_id = :
 WHERE id = :id
 
 -- name: add_change
+-- Of what is buried: it has not been written.
 INSERT INTO hf.record_changes (commit_id, record_id, changed_at)
 VALUES (:commit_id, :id, :now)
 

@@ -176,6 +176,18 @@ CREATE TABLE holdfast_record_indexes (
     UNIQUE (namespace, prefix, fields)
 ) STRICT;
 
+CREATE TRIGGER holdfast_records_log_changed AFTER UPDATE OF updated_at ON holdfast_records
+BEGIN
+    INSERT INTO holdfast_record_changes (commit_id, record_id, changed_at)
+    VALUES (new.commit_id, new.id, new.updated_at);
+END;
+
+CREATE TRIGGER holdfast_records_log_new AFTER INSERT ON holdfast_records
+BEGIN
+    INSERT INTO holdfast_record_changes (commit_id, record_id, changed_at)
+    VALUES (new.commit_id, new.id, new.updated_at);
+END;
+
 CREATE TABLE holdfast_records (
     id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,

@@ -59,7 +59,7 @@ class SqliteTransport:
             if found is not None:
                 on.execute(_OWN["change_group"], (spelled, *limits, found.id))
                 return False
-            position = 0 if from_start else _begin(on)[1]
+            position = 0 if from_start else on.moments.begin()[1]
             on.execute(_OWN["add_group"], (namespace, name, spelled, *limits, position))
             return True
 
@@ -145,7 +145,7 @@ class SqliteTransport:
             if found is None:
                 return None
             if revive:
-                on.execute(_OWN["revive"], (_begin(on)[0], found.id, commit_id))
+                on.execute(_OWN["revive"], (on.moments.begin()[0], found.id, commit_id))
             else:
                 on.execute(_OWN["drop_dead"], (found.id, commit_id))
             return on.raw.changes() > 0
@@ -197,7 +197,7 @@ class PublishMessages:
     ) -> list[None]:
         """See Batch."""
         del repeat  # the message id is looked up in any case
-        now, commit_id = _begin(on)
+        now, commit_id, *_ = on.moments.begin()
         for namespace, subject, message_id, trace_id, payload in items:
             known = on.execute(_OWN["find_message"], (message_id, namespace, now - DEDUPE_US)).get
             if known is None:
@@ -206,6 +206,7 @@ class PublishMessages:
                     _OWN["add_message"],
                     (commit_id, namespace, subject, message_id, now, trace_id, payload),
                 )
+        on.moments.gave_out(commit_id)
         return [None for _ in items]
 
 
@@ -240,7 +241,9 @@ class AnswerDeliveries:
         if found is None:
             return False
         if due_us != ACK:
-            on.execute(_OWN["set_due"], (_begin(on)[0] + due_us, found.id, commit_id, number))
+            on.execute(
+                _OWN["set_due"], (on.moments.begin()[0] + due_us, found.id, commit_id, number)
+            )
             return on.raw.changes() > 0
         on.execute(_OWN["ack"], (found.id, commit_id, number))
         if on.raw.changes() > 0:
@@ -273,18 +276,12 @@ def _find(on: SqliteConnection, group: Group) -> FoundGroup | None:
     return None if row is None else _group(row)
 
 
-def _begin(on: SqliteConnection) -> tuple[int, int]:
-    """The time by the store's clock, and the last commit id that was given out."""
-    offset, commit_id = on.execute(_OWN["begin_transport"]).get
-    return machine_us() + offset, commit_id
-
-
 def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> list[Delivered] | None:
     """Messages that are due again, then new ones; None: there is no such group."""
     found = _find(on, group)
     if found is None:
         return None
-    now, _ = _begin(on)
+    now, *_ = on.moments.begin()
     due_at = now + found.ack_timeout_us
     delivered: list[Delivered] = []
     rows: list[Any] = on.execute(_OWN["list_due"], (found.id, now, limit)).fetchall()

@@ -6,10 +6,6 @@
 --   groups      (1, 'mailers', position 11)
 --   deliveries  (group 1, message 11, due in 5 s, number 1)
 
--- name: begin_transport
-SELECT s.clock_offset_us, (SELECT commit_id FROM hf.last_commit)
-FROM hf.store_state AS s
-
 -- name: find_message
 SELECT 1
 FROM hf.messages

@@ -1,0 +1,1 @@
+-- Nothing: here the statement that writes records writes their log too.

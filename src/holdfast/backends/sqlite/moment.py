@@ -1,0 +1,69 @@
+"""What every write begins with: the time, the last commit id, and what there is to care for.
+
+Reading that touches half a dozen tables, a third of what a lone set costs beside its sync. So
+it is remembered for as long as nobody else has written: not another process, which the pager
+notices when a transaction begins, and not another statement of ours, which SQLite counts.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.clock import machine_us
+from holdfast.errors import Corrupt
+
+_READ = """
+SELECT
+    s.clock_offset_us,
+    (SELECT commit_id FROM holdfast_last_commit),
+    EXISTS (SELECT 1 FROM holdfast_branches),
+    EXISTS (SELECT 1 FROM holdfast_record_indexes)
+FROM holdfast_store_state AS s
+"""
+
+
+Moment = tuple[int, int, bool, bool]
+"""The time by the store's clock, the last commit id given out, and whether there are branches
+and indexes of records."""
+
+
+class Moments:
+    """Those of one writing connection. All inside its transactions."""
+
+    def __init__(self, raw: apsw.Connection) -> None:
+        self._read = raw.cursor().execute
+        self._version = raw.data_version  # of the file, as the open transaction sees it
+        self._changes = raw.total_changes  # rows changed through this connection
+        self._known = (0, 0, False, False)  # as Moment, but the clock's offset
+        self._at = (-1, -1)  # the file's version and our changes when that was so
+        self._now = False  # the open transaction has found it so
+
+    def begin(self) -> Moment:
+        """The moment of a batch that begins now."""
+        at = (self._version(), self._changes())
+        if at != self._at:
+            known = self._read(_READ).get
+            if known is None:  # a guessed commit id could hide newer versions behind older ones
+                raise Corrupt("SQLite: the row of holdfast_store_state is missing")
+            self._known, self._at = known, at
+        self._now = True
+        offset, commit_id, forked, indexed = self._known
+        return machine_us() + offset, commit_id, forked, indexed
+
+    def gave_out(self, commit_id: int) -> None:
+        """The batch that has begun last gave out ids up to this one, and changed nothing else."""
+        offset, _, forked, indexed = self._known
+        self._known = (offset, commit_id, forked, indexed)
+        self._at = (self._at[0], self._changes())
+
+    def committed(self) -> None:
+        """The transaction is done: the file's version is ours."""
+        changes = self._changes()
+        if self._now and self._at[1] == changes:
+            self._at = (self._version(), changes)
+        self._now = False
+
+    def forget(self) -> None:
+        """The transaction was undone."""
+        self._at = (-1, -1)
+        self._now = False
