@@ -266,31 +266,13 @@ def new_event(event: Event) -> NewEvent:
         raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
     check_name(event.idempotency_key, what="idempotency key")
     check_type(event.event_type)
-    names = {
-        "step_id": event.step_id,
-        "adapter_version": event.adapter_version,
-        "caused_by_signal_id": event.caused_by_signal_id,
-        "parent_event_id": event.parent_event_id,
-    }
-    for what, name in names.items():
-        if name is not None:
-            check_name(name, what=what)
-    attempts = {
-        what: None if attempt is None else attempt_text(attempt, what)
-        for what, attempt in (
-            ("logical_attempt_id", event.logical_attempt_id),
-            ("engine_attempt_id", event.engine_attempt_id),
-        )
-    }
-    ref = None if event.engine_run_ref is None else codec.encode(event.engine_run_ref).decode()
-    more = _More(**names, **attempts, engine_run_ref=ref)
     return NewEvent(
         event.idempotency_key,
         _event_id(event.event_id),
         event.event_type,
         None if event.emitted_at is None else to_us(event.emitted_at),
         codec.encode(event.event_data).decode(),
-        None if more == _NOTHING_MORE else _encode_more(more).decode(),
+        _more(event),
     )
 
 
@@ -321,6 +303,38 @@ def read_event(stored: StoredEvent) -> Event:
         run_seq,
         persisted_at,
     )
+
+
+def _more(event: Event) -> str | None:
+    """JSON of the fields that are seldom there, None when there are none."""
+    if (
+        event.step_id is None
+        and event.logical_attempt_id is None
+        and event.engine_attempt_id is None
+        and event.adapter_version is None
+        and event.engine_run_ref is None
+        and event.caused_by_signal_id is None
+        and event.parent_event_id is None
+    ):
+        return None
+    names = {
+        "step_id": event.step_id,
+        "adapter_version": event.adapter_version,
+        "caused_by_signal_id": event.caused_by_signal_id,
+        "parent_event_id": event.parent_event_id,
+    }
+    for what, name in names.items():
+        if name is not None:
+            check_name(name, what=what)
+    attempts = {
+        what: None if attempt is None else attempt_text(attempt, what)
+        for what, attempt in (
+            ("logical_attempt_id", event.logical_attempt_id),
+            ("engine_attempt_id", event.engine_attempt_id),
+        )
+    }
+    ref = None if event.engine_run_ref is None else codec.encode(event.engine_run_ref).decode()
+    return _encode_more(_More(**names, **attempts, engine_run_ref=ref)).decode()
 
 
 def result(answer: Appended, event: NewEvent) -> AppendResult:

@@ -73,7 +73,9 @@ class Events:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
-        (appended,) = self.append_events([event], expected_seq=expected_seq)
+        require(self._backend, Capability.EVENTS)
+        new = new_event(event)
+        (appended,) = self._append(event.run_id, (new,), expected_seq)
         return appended
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
@@ -85,16 +87,10 @@ class Events:
         if len(given) > MOST_EVENTS:
             raise InvalidArgument(f"events: {len(given)} at a time, at most {MOST_EVENTS}")
         new = tuple(map(new_event, given))
-        run_id = check_name(given[0].run_id, what="run id")
+        run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        if expected_seq is not None:
-            check_seq(expected_seq, "expected_seq")
-        append = Append((self._namespace, run_id), new, expected_seq)
-        (answer,) = run(self._events.append([append], self._size(run_id, new)))
-        if isinstance(answer, Refused):
-            raise refusal(append, answer)
-        return [result(one, event) for one, event in zip(answer, new, strict=True)]
+        return self._append(run_id, new, expected_seq)
 
     def fetch_events(self, run_id: str, *, after_seq: int = 0, limit: int = 1000) -> Found:
         """The run's next events above `after_seq`, in order; none when there is no such run."""
@@ -180,6 +176,16 @@ class Events:
             )
         while not run(self._events.delete((self._namespace, run_id), _DELETE_PAGE)):
             run(self._backend.pause())
+
+    def _append(self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None) -> Results:
+        check_name(run_id, what="run id")
+        if expected_seq is not None:
+            check_seq(expected_seq, "expected_seq")
+        append = Append((self._namespace, run_id), new, expected_seq)
+        (answer,) = run(self._events.append([append], self._size(run_id, new)))
+        if isinstance(answer, Refused):
+            raise refusal(append, answer)
+        return list(map(result, answer, new))
 
     def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
         """The run's generation and what it is now."""

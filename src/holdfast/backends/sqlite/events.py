@@ -12,9 +12,11 @@ from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.facets.events import Append, Appended, NewEvent, Refused, RunKey
 
 _OWN = load(__package__, "events.sql", SQLITE)
-_FIND_RUN, _FIND_KEY, _FIND_ID, _ADD_EVENT, _SET_LAST = (
-    _OWN[name]
-    for name in ("find_run", "find_by_key", "find_by_event_id", "add_event", "set_last_seq")
+_FIND_RUN, _FIND_KEY, _FIND_ID = (
+    _OWN[name] for name in ("find_run", "find_by_key", "find_by_event_id")
+)
+_ADD_EVENT, _ADD_IF_NEW, _SET_LAST = (
+    _OWN[name] for name in ("add_event", "add_if_new", "set_last_seq")
 )
 
 
@@ -38,6 +40,10 @@ class AppendEvents:
         outcomes: list[list[Appended] | Refused] = []
         for append in items:
             run, last_seq = on.execute(_FIND_RUN, append.run).get or (None, 0)
+            if _added_as_new(on, append, run, last_seq, (commit_id + 1, now)):
+                commit_id += 1
+                outcomes.append([Appended(last_seq + 1)])
+                continue
             outcome, new = decide(on, append, run, last_seq)
             outcomes.append(outcome)
             if not new:
@@ -49,14 +55,28 @@ class AppendEvents:
                 on.execute(_SET_LAST, (last_seq + len(new), run))
             for run_seq, event in enumerate(new, last_seq + 1):
                 commit_id += 1
-                key, event_id, kind, emitted_at, data, more = event
-                at = now if emitted_at is None else emitted_at
-                on.execute(
-                    _ADD_EVENT,
-                    (commit_id, run, run_seq, key, event_id, kind, at, now, data, more),
-                )
+                on.execute(_ADD_EVENT, (commit_id, run, run_seq, *_columns(event, now)))
         on.moments.gave_out(commit_id)
         return outcomes
+
+
+def _added_as_new(
+    on: SqliteConnection, append: Append, run: int | None, last_seq: int, moment: tuple[int, int]
+) -> bool:
+    """True when the call was one new event, as nearly all are: then the indexes have looked."""
+    if len(append.events) != 1 or run is None or append.expected_seq not in (None, last_seq):
+        return False
+    commit_id, now = moment
+    on.execute(_ADD_IF_NEW, (commit_id, run, last_seq + 1, *_columns(append.events[0], now)))
+    if on.raw.changes() == 0:
+        return False
+    on.execute(_SET_LAST, (last_seq + 1, run))
+    return True
+
+
+def _columns(event: NewEvent, now: int) -> tuple[str | bytes | int | None, ...]:
+    key, event_id, kind, emitted_at, data, more = event
+    return key, event_id, kind, now if emitted_at is None else emitted_at, now, data, more
 
 
 def decide(
