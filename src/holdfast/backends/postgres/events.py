@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from holdfast import codec
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.events import EventBatches, EventQueries, Outcome, Put, SqlEvents
 from holdfast.backends.sql.queries import Dialect, load
-from holdfast.codec import INT64_MAX
 from holdfast.facets.events import Append, Appended, Refused, RunKey
 
 
@@ -50,7 +50,7 @@ class AppendEvents:
             "expected": plain_array(
                 "NULL"
                 if append.expected_seq is None
-                else min(append.expected_seq + place, INT64_MAX)
+                else min(append.expected_seq + place, codec.INT64_MAX)
                 for append in items
                 for place in range(len(append.events))
             ),
