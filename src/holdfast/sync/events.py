@@ -73,9 +73,7 @@ class Events:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
-        require(self._backend, Capability.EVENTS)
-        new = new_event(event)
-        (appended,) = self._append(event.run_id, (new,), expected_seq)
+        (appended,) = self.append_events([event], expected_seq=expected_seq)
         return appended
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
@@ -87,10 +85,16 @@ class Events:
         if len(given) > MOST_EVENTS:
             raise InvalidArgument(f"events: {len(given)} at a time, at most {MOST_EVENTS}")
         new = tuple(map(new_event, given))
-        run_id = given[0].run_id
+        run_id = check_name(given[0].run_id, what="run id")
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        return self._append(run_id, new, expected_seq)
+        if expected_seq is not None:
+            check_seq(expected_seq, "expected_seq")
+        append = Append((self._namespace, run_id), new, expected_seq)
+        (answer,) = run(self._events.append([append], self._size(run_id, new)))
+        if isinstance(answer, Refused):
+            raise refusal(append, answer)
+        return [result(one, event) for one, event in zip(answer, new, strict=True)]
 
     def fetch_events(self, run_id: str, *, after_seq: int = 0, limit: int = 1000) -> Found:
         """The run's next events above `after_seq`, in order; none when there is no such run."""
@@ -103,12 +107,6 @@ class Events:
             read_event(stored)
             for stored in run(self._events.fetch(place, after=after_seq, limit=limit))
         ]
-
-    def last_seq(self, run_id: str) -> int:
-        """The number of the run's last event, 0 when there is no such run."""
-        require(self._backend, Capability.EVENTS)
-        state = run(self._events.state((self._namespace, check_name(run_id, what="run id"))))
-        return 0 if state is None else state.last_seq
 
     def get_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The run as it is now, None when there is none.
@@ -150,6 +148,12 @@ class Events:
         log, _ = self._backend.follow_events(self._namespace)
         return to_cursor(LOG, run(log.position()))
 
+    def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        state = run(self._events.state((self._namespace, check_name(run_id, what="run id"))))
+        return 0 if state is None else state.last_seq
+
     def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""
         require(self._backend, Capability.EVENTS)
@@ -176,16 +180,6 @@ class Events:
             )
         while not run(self._events.delete((self._namespace, run_id), _DELETE_PAGE)):
             run(self._backend.pause())
-
-    def _append(self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None) -> Results:
-        check_name(run_id, what="run id")
-        if expected_seq is not None:
-            check_seq(expected_seq, "expected_seq")
-        append = Append((self._namespace, run_id), new, expected_seq)
-        (answer,) = run(self._events.append([append], self._size(run_id, new)))
-        if isinstance(answer, Refused):
-            raise refusal(append, answer)
-        return list(map(result, answer, new))
 
     def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
         """The run's generation and what it is now."""
