@@ -282,7 +282,7 @@ def read_event(stored: StoredEvent) -> Event:
     # Replays are long: each line here was measured. Most events have nothing more, and happened
     # when they were stored.
     run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text = stored
-    named = str(uuid_utils.UUID(bytes=event_id))
+    named = str(uuid_utils.UUID(None, event_id))  # by place: twice as fast as by name
     persisted_at = to_datetime(persisted_us)
     emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
     value = codec.decode(data)
