@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed pgbouncer clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed events duplicates pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -68,6 +68,12 @@ machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 
 feed: $(READY)  ## a million changes followed on each engine
 	HOLDFAST_CHANGES=1000000 $(BIN)/python -m pytest tests/feed/test_feed.py -s
+
+events: $(READY)  ## 16 writers and readers of the feed, 2,000 calls of each writer
+	HOLDFAST_APPENDS=2000 $(BIN)/python -m pytest tests/races/test_events.py -s
+
+duplicates: $(READY)  ## a million appends of known events on each SQL engine
+	HOLDFAST_DUPLICATES=1000000 $(BIN)/python -m pytest tests/races/test_duplicates.py -s -k "sqlite or postgres"
 
 pgbouncer: $(READY)  ## the conformance suite and faults through a PgBouncer; needs the program
 	HOLDFAST_NEED_PGBOUNCER=1 $(BIN)/python -m pytest -n 2 --dist loadscope \

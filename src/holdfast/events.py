@@ -7,6 +7,7 @@ from holdfast.facets.events import (
     FeedEvent,
     idempotency_key,
 )
+from holdfast.facets.events_lines import Exported, Imported
 from holdfast.facets.projection import (
     EVENT_TYPES,
     RunSnapshot,
@@ -21,7 +22,9 @@ __all__ = [
     "EVENT_TYPES",
     "AppendResult",
     "Event",
+    "Exported",
     "FeedEvent",
+    "Imported",
     "RunSnapshot",
     "RunStatus",
     "StepSnapshot",

@@ -24,7 +24,7 @@ from holdfast.testing.servers import PostgresServer
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))
 SEED = os.environ.get("HOLDFAST_SEED") or str(random.randrange(10**9))
 KILLS_PER_DATABASE = 50
-ROLES = 24  # of worker.py
+ROLES = 27  # of worker.py
 SILENCE_SECS = 60
 
 

@@ -10,8 +10,8 @@ that is its standard output, a line at a time, so the reader sees them in their 
     retry ROLE K CODE     the store failed; the same write follows under the same op_id
     dead STATUS           the child is gone, and everything it wrote is above this line
 
-A role is one caller with cells of its own, or a record, or a record and messages, so the state
-after its Kth write is known.
+A role is one caller with cells of its own, or a record, or a record and messages, or a run, so
+the state after its Kth write is known.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ import holdfast
 import holdfast.backends.postgres.backend
 import holdfast.backends.sqlite.backend
 
-ROLES = ["set", "cas", "many", "toggle", "transaction", "merge", "record", "outbox"] * 3
+ROLES = ["set", "cas", "many", "toggle", "transaction", "merge", "record", "outbox", "events"] * 3
 TOGETHER = {"many", "transaction", "merge"}
 PARTS = ("a", "b", "c")
 RETRY_SECS = 0.02
@@ -61,6 +61,8 @@ def write_of(role: int, k: int) -> tuple[str, tuple[Any, ...], object]:  # noqa:
             return "record", (names[0], k - 1 or None, k), True
         case "outbox":
             return "outbox", (names[0], k), f"{names[0]}.{k}"
+        case "events":
+            return "append", (names[0], k), [2 * k - 1, 2 * k]
         case _ if k % 2:
             return "init", (names[0], k), (k + 1) // 2
         case _:
@@ -74,6 +76,8 @@ def progress_of(role: int, store: holdfast.Store) -> int:
         return merged_of(role, store)
     if kind in {"record", "outbox"}:
         return recorded_of(role, store)
+    if kind == "events":
+        return appended_of(role, store)
     counts = []
     for name in cells_of(role):
         history = [(cell.version, cell.value) for cell in store.cells.getv(name)]
@@ -124,6 +128,27 @@ def recorded_of(role: int, store: holdfast.Store) -> int:
     return done
 
 
+def appended_of(role: int, store: holdfast.Store) -> int:
+    """How many appends of a role its run holds; each is of two events."""
+    (name,) = cells_of(role)
+    found: list[holdfast.Event] = []
+    while page := store.events.fetch_events(name, after_seq=len(found)):
+        found += page
+    done = len(found) // 2
+    wanted = [(at + 1, f"{at // 2 + 1}.{at % 2}", at // 2 + 1) for at in range(2 * done)]
+    held = [(event.run_seq, event.idempotency_key, event.event_data) for event in found]
+    assert held == wanted, f"{name}: {len(held)} events, the last are {held[-3:]}"
+    snapshot = store.events.get_snapshot(name)
+    assert (snapshot.last_event_seq if snapshot else 0) == 2 * done, f"{name}: {snapshot}"
+    return done
+
+
+def pair_of(name: str, k: int) -> tuple[list[holdfast.Event], int]:
+    """The Kth append to a run: its events, and where the run must be."""
+    events = [holdfast.Event(name, "Noted", f"{k}.{half}", k) for half in range(2)]
+    return events, 2 * k - 2
+
+
 def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
@@ -172,6 +197,9 @@ def do(store: holdfast.Store, call: str, args: tuple[Any, ...], op_id: uuid.UUID
         with store.transaction(timeout=60) as tx:
             tx.records.set_field(name, "n", k)
             return tx.transport.publish(name, k, message_id=f"{name}.{k}")
+    if call == "append":
+        events, before = pair_of(*args)
+        return [one.run_seq for one in store.events.append_events(events, expected_seq=before)]
     if call != "transaction":
         return getattr(store.cells, call)(*args, op_id=op_id)
     with store.transaction(timeout=60) as tx:
@@ -195,6 +223,10 @@ async def do_async(
         async with store.transaction(timeout=60) as tx:
             await tx.records.set_field(name, "n", k)
             return await tx.transport.publish(name, k, message_id=f"{name}.{k}")
+    if call == "append":
+        events, before = pair_of(*args)
+        appended = await store.events.append_events(events, expected_seq=before)
+        return [one.run_seq for one in appended]
     if call != "transaction":
         return await getattr(store.cells, call)(*args, op_id=op_id)
     async with store.transaction(timeout=60) as tx:

@@ -40,6 +40,7 @@ TUTORIALS = [
     "claim-check",
     "eventsourcing",
     "daemons",
+    "events-export",
     "configuration",
     "errors",
     "operations",

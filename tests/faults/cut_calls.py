@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast import AsyncStore, StoreError, Unavailable
+from holdfast import AsyncStore, Event, StoreError, Unavailable
 from holdfast.aio.transport import AsyncDelivery
 from holdfast.testing.proxy import Direction, FaultProxy
 from holdfast.testing.world import Colour, move_clock
@@ -77,6 +77,13 @@ async def _ack(store: AsyncStore, target: Target, op: UUID | None) -> object:
     return await target.held.ack()
 
 
+async def _append(store: AsyncStore, target: Target, op: UUID | None) -> list[int]:
+    del op  # the keys stand for it
+    events = [Event(target.name, "Noted", key, VALUE) for key in ("a", "b", "c")]
+    appended = await store.events.append_events(events, expected_seq=0)
+    return [one.run_seq for one in appended]
+
+
 _VERSIONS = "SELECT name, count(*) FROM holdfast.cell_versions WHERE namespace = %s GROUP BY 1"
 _CHANGES = "SELECT key, count(*) FROM holdfast.record_changes WHERE namespace = %s GROUP BY 1"
 _MESSAGES = "SELECT message_id, count(*) FROM holdfast.messages WHERE namespace = %s GROUP BY 1"
@@ -85,6 +92,15 @@ _DONE = """
     FROM holdfast.messages AS m
     LEFT JOIN holdfast.deliveries AS d USING (feed_xid, commit_id)
     WHERE m.namespace = %s
+    GROUP BY 1
+"""
+
+# Half of a call is no effect, and no number of effects either.
+_EVENTS = """
+    SELECT r.run_id, CASE count(*) WHEN 3 THEN 1 ELSE 100 END
+    FROM holdfast.events AS e
+    JOIN holdfast.runs AS r ON r.id = e.run
+    WHERE r.namespace = %s
     GROUP BY 1
 """
 
@@ -115,6 +131,7 @@ OTHERS = {
     ),
     "publish": Operation(_publish, True, _MESSAGES),
     "ack": Operation(_ack, True, _DONE, _deliver, answers_again=(False,)),
+    "append": Operation(_append, [1, 2, 3], _EVENTS),
 }
 OPERATIONS = CELLS | OTHERS
 # In each colour there are 14 cuts per place for an operation of cells (4 alone, 2 while

@@ -20,7 +20,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.disk import Fault, check_integrity
-from holdfast.testing.ledger import Call, CellState, Ledger, State, Verb, read_state
+from holdfast.testing.ledger import RUN, Call, CellState, Ledger, State, Verb, read_state
 from holdfast.testing.power import PowerLossDisk
 from holdfast.testing.world import BlockingColour
 
@@ -99,10 +99,16 @@ def url(disk: PowerLossDisk, durability: str, *, checkpoint_pages: int) -> str:
 
 def calls(rng: Random, ledger: Ledger, count: int) -> Iterator[Call]:
     """Random writes; three in four swaps name the right version."""
-    verbs: tuple[Verb, ...] = ("init", "set", "cas", "delete", "set_many")
+    verbs: tuple[Verb, ...] = ("init", "set", "cas", "delete", "set_many", "append", "append")
     for _ in range(count):
         verb, name = rng.choice(verbs), rng.choice(NAMES)
-        if verb == "delete":
+        if verb == "append":
+            if rng.random() < 0.1:
+                yield Call("delete_run", (f"{RUN}{name}",))
+            else:
+                values = [value(rng) for _ in range(rng.randint(1, 4))]
+                yield Call(verb, (f"{RUN}{name}", values))
+        elif verb == "delete":
             yield Call(verb, (name,))
         elif verb == "set_many":
             names = rng.sample(NAMES, rng.randint(2, len(NAMES)))

@@ -5,6 +5,7 @@ from typing import TypeAlias
 import pytest
 
 from holdfast.testing.fleet import Fleet
+from holdfast.testing.nats import NatsServer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 
@@ -31,6 +32,12 @@ def valkey() -> Iterator[ValkeyServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    with NatsServer() as server:
+        yield server
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -45,5 +52,8 @@ def new_url(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> NewU
     if engine == "valkey":
         valkey: ValkeyServer = request.getfixturevalue("valkey")
         return valkey.fresh_url
+    if engine == "nats":
+        nats: NatsServer = request.getfixturevalue("nats")
+        return nats.fresh_url
     numbers = iter(range(10_000))
     return lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import holdfast
-from holdfast import Record
+from holdfast import Event, Record
 from holdfast.backends.redis.records import SeenWrite
 from holdfast.facets.records import KEEP_TTL, RecordWrite
 from holdfast.runtime.blocking import run
@@ -53,11 +53,15 @@ def test_a_lost_answer_is_asked_for_again_and_has_one_effect(
         assert store.cells.cas("c", 1, "y") == 2
         proxy.cut_before_reply(b"EVALSHA")
         assert store.cells.delete("c") is True
+        proxy.cut_before_reply(b"EVALSHA")
+        assert store.events.append_event(Event("r", "Noted", "k")).run_seq == 1
+        proxy.cut_before_reply(b"EVALSHA")
+        assert len(store.events.fetch_events("r")) == 1
         proxy.cut_before_reply(b"HMGET")
         assert store.cells.get("c") is None
         proxy.cut_before_reply(b"ZRANGEBYLEX")
         assert list(store.records.scan()) == []
-        assert proxy.counts.cuts == 7
+        assert proxy.counts.cuts == 9
 
 
 def test_a_request_that_was_lost_is_done_by_the_repeat(
@@ -70,6 +74,9 @@ def test_a_request_that_was_lost_is_done_by_the_repeat(
             assert store.records.compare_and_swap("a", "n", number, number + 1) is True
             proxy.cut_before_server(b"EVALSHA")
             assert store.cells.set("c", number) == number + 1
+            proxy.cut_before_server(b"EVALSHA")
+            appended = store.events.append_event(Event("r", "Noted", f"{number}"))
+            assert (appended.run_seq, appended.idempotent) == (number + 1, False)
         assert store.records.get("a") == Record({"n": b"5"})
 
 
@@ -83,6 +90,9 @@ def test_two_lost_answers_are_unknown_and_the_callers_repeat_settles_it(
         calls: list[Callable[[UUID], object]] = [
             lambda op: store.records.compare_and_swap("a", "n", 0, 1, op_id=op),
             lambda op: store.cells.cas("c", None, "x", op_id=op),
+            lambda op: (
+                store.events.append_event(Event("r", "Noted", str(op)), expected_seq=0).run_seq
+            ),
         ]
         for call in calls:
             op = uuid4()
@@ -97,6 +107,7 @@ def test_two_lost_answers_are_unknown_and_the_callers_repeat_settles_it(
         found = store.cells.get_versioned("c")
         assert found is not None
         assert (found.version, found.value) == (1, "x")
+        assert len(store.events.fetch_events("r")) == 1
 
 
 def test_every_caller_of_a_cut_pipeline_gets_one_effect(
@@ -333,7 +344,9 @@ class _Writers:
         with holdfast.open(self.url) as store:
             for key, number in self.acknowledged.items():
                 field = store.records.get_field(key, "n")
-                found = (int(field or 0), store.cells.get(key, 0))
+                events = store.events.fetch_events(key)
+                assert [one.run_seq for one in events] == [*range(1, len(events) + 1)]
+                found = (int(field or 0), store.cells.get(key, 0), len(events))
                 if min(found) < number or max(found) > number + 1:
                     lost.append(f"{key}: {number} was acknowledged, found {found}")
                 self.acknowledged[key] = min(found)
@@ -346,6 +359,7 @@ class _Writers:
                 try:
                     store.records.put(key, {"n": number})
                     store.cells.set(key, number)
+                    store.events.append_event(Event(key, "Noted", f"{number}"))
                 except holdfast.StoreError:
                     return
                 self.acknowledged[key] = number

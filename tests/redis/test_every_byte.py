@@ -21,6 +21,14 @@ DIRECTIONS: tuple[Direction, ...] = ("to_server", "to_client")
 REQUEST_CUTS = 12
 
 Count = Callable[[Any], int]
+
+
+def _whole(events: int, of_a_call: int) -> int:
+    """How many calls they are of."""
+    assert events % of_a_call == 0, "half of a call"
+    return events // of_a_call
+
+
 # What rises by one with each effect.
 EFFECTS: dict[str, Count] = {
     **dict.fromkeys(
@@ -30,6 +38,7 @@ EFFECTS: dict[str, Count] = {
         ("put", "swap", "remove"), lambda client: int(client.get(f"{BASE}:number") or 0)
     ),
     "publish": lambda client: int(client.xlen(f"{BASE}:messages")),
+    "append": lambda client: _whole(client.xlen(f"{BASE}:events"), 3),
     "ack": lambda client: -int(client.zcard(f"{BASE}:d:group")),
 }
 

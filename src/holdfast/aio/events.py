@@ -26,6 +26,7 @@ from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
+    RUN_VIEW,
     Append,
     AppendResult,
     Event,
@@ -127,7 +128,7 @@ class AsyncEvents:
         if snapshot is not None:
             payload = codec.encode(snapshot).decode()
             kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            await self._events.keep((self._namespace, run_id), generation, kept)
+            await self._events.keep((self._namespace, run_id), RUN_VIEW, generation, kept)
         return snapshot
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[FeedEvent]:
@@ -168,7 +169,12 @@ class AsyncEvents:
 
         It is out of sight at once, however long the rest takes.
         """
-        snapshot = await self.get_snapshot(run_id)
+        generation, _ = await self._to_delete(run_id, force=force)
+        await self._deleted(run_id, generation, None)
+
+    async def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
+        """The run's generation and what it is, when it may go."""
+        generation, snapshot = await self._present(run_id)
         if snapshot is None:
             raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
         if not force and not snapshot.status.terminal:
@@ -178,7 +184,17 @@ class AsyncEvents:
                 run_id=run_id,
                 status=snapshot.status,
             )
-        while not await self._events.delete((self._namespace, run_id), _DELETE_PAGE):
+        return generation, snapshot
+
+    async def _deleted(self, run_id: str, generation: int, last_seq: int | None) -> bool:
+        """True when that run is gone; False, and it is whole, when it is not at `last_seq`."""
+        place = (self._namespace, run_id)
+        while True:
+            done = await self._events.delete(
+                place, _DELETE_PAGE, generation=generation, last_seq=last_seq
+            )
+            if done is not False:
+                return done is True
             await self._backend.pause()
 
     async def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
@@ -186,7 +202,7 @@ class AsyncEvents:
         require(self._backend, Capability.EVENTS)
         place = (self._namespace, check_name(run_id, what="run id"))
         while True:
-            state = await self._events.state(place)
+            state = await self._events.state(place, RUN_VIEW)
             if state is None:
                 return 0, None
             kept = state.snapshot

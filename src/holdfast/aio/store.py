@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
-from holdfast.aio.events import AsyncEvents
+from holdfast.aio.events_files import AsyncStoreEvents
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.retry import repeated
 from holdfast.aio.tasks import AsyncTasks
@@ -45,7 +45,7 @@ class AsyncStore:
         self.branches = AsyncBranches(backend, namespace)
         self.records = AsyncRecords(backend, namespace, config)
         self.transport = AsyncTransport(backend, namespace, config)
-        self.events = AsyncEvents(backend, namespace, config)
+        self.events = AsyncStoreEvents(backend, namespace, config)
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""

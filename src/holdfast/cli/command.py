@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli import daemons
+from holdfast.cli import daemons, events
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.transport import KEEP_SECS
 
@@ -32,18 +32,23 @@ def main(arguments: Sequence[str]) -> int:
     except StoreError as exc:
         print(f"holdfast {options.command}: {_one_line(exc)}", file=sys.stderr)
         return 2 if isinstance(exc, InvalidArgument) else 1
-    print(msgspec.json.encode(done).decode() if options.json else _told(done), flush=True)
+    # Where standard output is the file, nothing else may go there.
+    out = sys.stderr if getattr(options, "file", None) == "-" else sys.stdout
+    print(msgspec.json.encode(done).decode() if options.json else _told(done), file=out, flush=True)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{Path(sys.executable).name} -m holdfast",
-        description="Daemons for a Holdfast store.",
+        description="Daemons and tools for a Holdfast store.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_sweep(commands)
     _add_archive(commands)
+    _add_export(commands)
+    _add_import(commands)
+    _add_archive_runs(commands)
     return parser
 
 
@@ -97,20 +102,87 @@ def _add_archive(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--once", action="store_true", help="archive what is there, and end")
 
 
+def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add_tool(
+        commands,
+        "export-events",
+        events.export_events,
+        "Write the events of runs to a file of JSON lines.",
+        "The first line has the version of the contract, the last one the number of events; "
+        "import-events reads the file, on any engine. The file is whole or not there.",
+    )
+    parser.add_argument(
+        "file", metavar="FILE",
+        help="made or replaced; gzipped if its name ends in .gz; - is standard output",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run", action="append", dest="runs", metavar="ID",
+        help="only this run; may be given several times (default all runs of the namespace)",
+    )  # fmt: skip
+
+
+def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add_tool(
+        commands,
+        "import-events",
+        events.import_events,
+        "Append the events of an exported or archived file, under the numbers that they have.",
+        "Events that are there already change nothing, so a failed import is run again. A "
+        "damaged file, or a run that has other events here, is an error that names the line.",
+    )
+    parser.add_argument("file", metavar="FILE", help="gzipped or not; - is standard input")
+
+
+def _add_archive_runs(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add_tool(
+        commands,
+        "archive-run",
+        events.archive_runs,
+        "Write runs to files, one for each, and delete them from the store.",
+        "A file is durable before its run is deleted; import-events restores it.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="where the files are; made if missing")
+    parser.add_argument("runs", metavar="ID", nargs="+", help="the runs")
+    parser.add_argument("--force", action="store_true", help="also a run that has not ended")
+
+
 def _add(
     commands: Commands[argparse.ArgumentParser],
     name: str,
     run: Callable[[argparse.Namespace], msgspec.Struct],
     description: str,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=description, description=description, epilog=_EPILOG)
-    parser.set_defaults(run=run)
-    parser.add_argument("url", metavar="URL", help=_URL)
+    parser = _begin(commands, name, run, description, _EPILOG)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--namespace", default="default", help="of the store (default default)")
     where.add_argument(
         "--all-namespaces", action="store_true", help="all of them, also those that are new"
     )
+    return parser
+
+
+def _add_tool(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], msgspec.Struct],
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    parser = _begin(commands, name, run, description, epilog)
+    parser.add_argument("--namespace", default="default", help="of the store (default default)")
+    return parser
+
+
+def _begin(
+    commands: Commands[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], msgspec.Struct],
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=description, description=description, epilog=epilog)
+    parser.set_defaults(run=run)
+    parser.add_argument("url", metavar="URL", help=_URL)
     parser.add_argument("--json", action="store_true", help="say at the end in JSON what was done")
     parser.add_argument("-v", "--verbose", action="store_true", help="log more")
     return parser
@@ -139,4 +211,7 @@ def _one_line(exc: StoreError) -> str:
 
 def _told(done: msgspec.Struct) -> str:
     counts = msgspec.structs.asdict(done)
-    return ", ".join(f"{name} {value:g}" for name, value in counts.items())
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {' '.join(value)}"
+        for name, value in counts.items()
+    )

@@ -141,8 +141,12 @@ class StoredEvent(NamedTuple):
     more: str | None
 
 
+RUN_VIEW = "run"
+"""The view of a run that its snapshot is."""
+
+
 class StoredSnapshot(NamedTuple):
-    """A snapshot as it is kept: true up to that event of the run."""
+    """A view of a run as it is kept: true up to that event."""
 
     last_seq: int
     payload: str
@@ -175,17 +179,23 @@ class EventsBackend(Protocol):
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """The next run ids above `after`, in byte order."""
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """Remove up to so many events of the run, the last first; True when it is gone.
 
-        Once begun it is out of sight as a whole.
+        Once begun it is out of sight as a whole. None, and nothing is done, when it is not at
+        `last_seq`. A later run of the same id, which has another generation, stays.
         """
 
-    async def state(self, run: RunKey) -> RunState | None:
-        """How far the run is, None when there is none."""
+    async def state(self, run: RunKey, view: str) -> RunState | None:
+        """How far the run is, and that view of it as it is kept; None when there is no run."""
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
-        """Keep it, unless a later one is there; False when that run is gone."""
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
+        """Keep the view, unless a later one is there; False when that run is gone.
+
+        One that is as far is replaced.
+        """
 
 
 class EventLog(Protocol):

@@ -22,7 +22,7 @@ from holdfast.facets.names import check_name
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
-from holdfast.sync.events import Events
+from holdfast.sync.events_files import StoreEvents
 from holdfast.sync.records import Records
 from holdfast.sync.retry import repeated
 from holdfast.sync.tasks import Tasks
@@ -47,7 +47,7 @@ class Store:
         self.branches = Branches(backend, namespace)
         self.records = Records(backend, namespace, config)
         self.transport = Transport(backend, namespace, config)
-        self.events = Events(backend, namespace, config)
+        self.events = StoreEvents(backend, namespace, config)
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""

@@ -1,4 +1,4 @@
-"""What the cells of a store may hold, kept beside it while disks and processes fail.
+"""What the cells and runs of a store may hold, kept beside it while disks and processes fail.
 
 A write that was answered has happened. A write that failed has not, unless its error
 says that the outcome is unknown: then both worlds stay possible until an answer or a
@@ -7,6 +7,8 @@ look at the store tells them apart. After a crash the store must hold one of the
     ledger.acknowledge(set a=1, answer 1)     possible: {a: 1}
     ledger.doubt(set b=2)                     possible: {a: 1} or {a: 1, b: 2}
     ledger.acknowledge(set b=3, answer 2)     possible: {a: 1, b: 3}, b's version 1 was there
+
+A run is kept like a cell: its events are versions, and its name begins with `run:`.
 """
 
 from __future__ import annotations
@@ -15,10 +17,14 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from holdfast.errors import NotFound
+from holdfast.facets.events import Event
+
 if TYPE_CHECKING:
     from holdfast import AsyncStore
 
-Verb = Literal["init", "set", "cas", "delete", "set_many"]
+Verb = Literal["init", "set", "cas", "delete", "set_many", "append", "delete_run"]
+RUN = "run:"
 
 
 class CellState(NamedTuple):
@@ -42,16 +48,27 @@ State = Mapping[str, CellState]
 
 
 class Call(NamedTuple):
-    """One call on `store.cells`: its name and its arguments."""
+    """One call on `store.cells` or `store.events`: its name and its arguments."""
 
     verb: Verb
     arguments: tuple[Any, ...]
 
     async def make(self, store: AsyncStore) -> object:
         """The store's answer."""
+        if self.verb == "append":
+            run_id, values = self.arguments
+            # No event without a key of its own: values are long, and random.
+            events = [Event(run_id, "Noted", value[:64], value) for value in values]
+            return [one.run_seq for one in await store.events.append_events(events)]
+        if self.verb == "delete_run":
+            try:
+                await store.events.delete_run(*self.arguments, force=True)
+            except NotFound:
+                return False
+            return True
         return await getattr(store.cells, self.verb)(*self.arguments)
 
-    def apply(self, state: State) -> tuple[State, object]:
+    def apply(self, state: State) -> tuple[State, object]:  # noqa: PLR0911 - one for each verb
         """The state after the call, and the answer that it must give."""
         if self.verb == "set_many":
             (values,) = self.arguments
@@ -61,6 +78,13 @@ class Call(NamedTuple):
             return {**state, **new}, {name: cell.live for name, cell in new.items()}
         name, *rest = self.arguments
         cell = state.get(name, CellState())
+        if self.verb == "append":
+            for value in rest[0]:
+                cell = cell.after(value)
+            last = cell.live + 1
+            return {**state, name: cell}, [*range(last - len(rest[0]), last)]
+        if self.verb == "delete_run":
+            return {**state, name: CellState()}, cell.live > 0
         if self.verb == "delete":
             return {**state, name: CellState(cell.versions, deleted=True)}, cell.live > 0
         if self.verb == "init" and cell.live:
@@ -104,7 +128,10 @@ class Ledger:
 
 
 async def read_state(store: AsyncStore, names: Iterable[str]) -> State:
-    """All that the store says about these cells; AssertionError when it contradicts itself."""
+    """All that the store says about these cells, and all of its runs.
+
+    AssertionError when it contradicts itself.
+    """
     listed = set(await store.cells.list())
     state = {}
     for name in names:
@@ -113,6 +140,13 @@ async def read_state(store: AsyncStore, names: Iterable[str]) -> State:
         assert (newest is not None) == (name in listed), f"cell {name!r}: listed are {listed}"
         assert newest is None or versions[:1] == ((newest.version, newest.value),)
         state[name] = CellState(versions, deleted=newest is None)
+    for run_id in await store.events.list_runs():
+        events = await store.events.fetch_events(run_id)
+        versions = tuple((event.run_seq, event.event_data) for event in reversed(events))
+        state[run_id] = CellState(versions)
+        snapshot = await store.events.get_snapshot(run_id)
+        assert snapshot is not None
+        assert versions[0][0] == snapshot.last_event_seq, f"run {run_id!r}: {snapshot}"
     return state
 
 

@@ -19,8 +19,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.errors import StoreError
 
 Answer = TypeVar("Answer")

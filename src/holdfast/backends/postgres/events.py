@@ -8,9 +8,9 @@ from holdfast import codec
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
-from holdfast.backends.sql.events import EventBatches, EventQueries, Outcome, Put, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, Put, SqlEvents
 from holdfast.backends.sql.queries import Dialect, load
-from holdfast.facets.events import Append, Appended, Refused, RunKey
+from holdfast.facets.events import Append, Appended, Refused
 
 
 class PostgresEvents(SqlEvents):
@@ -23,7 +23,7 @@ class PostgresEvents(SqlEvents):
         batches = EventBatches(
             append=AppendEvents(queries["append_new"], queries["append_events"]),
             delete=DeleteRuns(queries["delete_run"]),
-            put=PutSnapshots(queries["put_snapshot"]),
+            put=PutViews(queries["put_view"]),
         )
         super().__init__(db, batches, EventQueries.of(queries))
 
@@ -90,20 +90,26 @@ class DeleteRuns:
         self._query = query
 
     async def apply(
-        self, on: PgConnection, items: Sequence[tuple[RunKey, int]], *, repeat: bool
-    ) -> list[bool]:
+        self, on: PgConnection, items: Sequence[Gone], *, repeat: bool
+    ) -> list[bool | None]:
         """See Batch."""
         del repeat  # what is gone is gone
-        answers = []
-        for (namespace, run_id), limit in items:
-            params = {"namespace": namespace, "run_id": run_id, "limit": limit}
+        answers: list[bool | None] = []
+        for (namespace, run_id), limit, generation, last_seq in items:
+            params = {
+                "namespace": namespace,
+                "run_id": run_id,
+                "limit": limit,
+                "generation": generation,
+                "last_seq": last_seq,
+            }
             ((done,),) = await on.fetch(self._query, params)
-            answers.append(bool(done))
+            answers.append(done)
         return answers
 
 
-class PutSnapshots:
-    """Keeps snapshots, each unless a later one is there."""
+class PutViews:
+    """Keeps views, each unless a later one is there."""
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -112,10 +118,11 @@ class PutSnapshots:
         """See Batch."""
         del repeat  # the same again is no harm
         answers = []
-        for (namespace, run_id), generation, snapshot in items:
+        for (namespace, run_id), view, generation, snapshot in items:
             params = {
                 "namespace": namespace,
                 "run_id": run_id,
+                "view": view,
                 "generation": generation,
                 **snapshot._asdict(),
             }

@@ -13,7 +13,20 @@ FROM hf.append_events(
 ) AS a
 
 -- name: delete_run
-SELECT hf.delete_run(:namespace, :run_id, :limit)
+-- The run is locked first: it stays as it was seen, and a later one of its name is not touched.
+WITH seen AS MATERIALIZED (
+    SELECT r.run_id, r.last_seq
+    FROM hf.runs AS r
+    WHERE r.namespace = :namespace
+      AND r.run_id = :run_id
+      AND NOT r.gone
+      AND r.id = :generation::bigint
+    FOR UPDATE
+)
+SELECT CASE
+    WHEN NOT EXISTS (SELECT 1 FROM seen AS s WHERE s.last_seq <> :last_seq::bigint)
+    THEN hf.delete_run(:namespace, (SELECT s.run_id FROM seen AS s), :limit)
+END
 
 -- name: fetch_events
 SELECT
@@ -42,13 +55,13 @@ LIMIT :limit
 -- name: get_state
 SELECT r.id, r.last_seq, s.last_seq, s.payload
 FROM hf.runs AS r
-LEFT JOIN hf.snapshots AS s ON s.run = r.id
+LEFT JOIN hf.run_views AS s ON s.run = r.id AND s.view = :view
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
   AND r.last_seq > 0
 
--- name: put_snapshot
+-- name: put_view
 WITH kept AS (
     SELECT r.id
     FROM hf.runs AS r
@@ -59,11 +72,11 @@ WITH kept AS (
     FOR SHARE
 ),
 put AS (
-    INSERT INTO hf.snapshots AS s (run, last_seq, payload)
-    SELECT k.id, :last_seq, :payload
+    INSERT INTO hf.run_views AS s (run, view, last_seq, payload)
+    SELECT k.id, :view, :last_seq, :payload
     FROM kept AS k
-    ON CONFLICT (run) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
-    WHERE excluded.last_seq > s.last_seq
+    ON CONFLICT (run, view) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
+    WHERE excluded.last_seq >= s.last_seq
 )
 SELECT count(*) FROM kept
 

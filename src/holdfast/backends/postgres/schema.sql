@@ -125,27 +125,39 @@ CREATE FUNCTION holdfast.append_events(p_calls bigint[], p_namespaces text[], p_
 DECLARE
     v_now bigint;
     v_call record;
+    v_locked bigint;
     v_run "holdfast".runs;
     v_twice text;
 BEGIN
-    INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
-    SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
-    FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM "holdfast".runs AS o
-        WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-    )
-    ORDER BY 1, 2
-    ON CONFLICT DO NOTHING;
-    PERFORM 1
-    FROM "holdfast".runs AS o
-    JOIN (
-        SELECT DISTINCT i.namespace, i.run_id
+    LOOP
+        INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
+        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-    ) AS d USING (namespace, run_id)
-    WHERE NOT o.gone
-    ORDER BY o.namespace, o.run_id
-    FOR NO KEY UPDATE OF o;
+        WHERE NOT EXISTS (
+            SELECT 1 FROM "holdfast".runs AS o
+            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
+        )
+        ORDER BY 1, 2
+        ON CONFLICT DO NOTHING;
+        PERFORM 1
+        FROM "holdfast".runs AS o
+        JOIN (
+            SELECT DISTINCT i.namespace, i.run_id
+            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+        ) AS d USING (namespace, run_id)
+        WHERE NOT o.gone
+        ORDER BY o.namespace, o.run_id
+        FOR NO KEY UPDATE OF o;
+        GET DIAGNOSTICS v_locked = ROW_COUNT;
+        -- Else one was deleted while we waited for it, and is begun anew.
+        EXIT WHEN v_locked = (
+            SELECT count(*)
+            FROM (
+                SELECT DISTINCT i.namespace, i.run_id
+                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+            ) AS d
+        );
+    END LOOP;
     v_now := "holdfast".now_us();
 
 FOR v_call IN
@@ -170,9 +182,6 @@ FOR v_call IN
         SELECT * INTO v_run
         FROM "holdfast".runs AS o
         WHERE o.namespace = v_call.namespace AND o.run_id = v_call.run_id AND NOT o.gone;
-        IF NOT FOUND THEN  -- deleted between two statements
-            RAISE EXCEPTION 'run deleted meanwhile' USING ERRCODE = 'serialization_failure';
-        END IF;
         IF cardinality(v_call.events) = 1 THEN
             FOR answer IN
                 SELECT * FROM "holdfast".append_call(v_run, v_call.events, v_call.expected, v_now)
@@ -535,7 +544,7 @@ BEGIN
         IF v_count = p_limit THEN
             RETURN false;
         END IF;
-        DELETE FROM "holdfast".snapshots AS s WHERE s.run = v_run;
+        DELETE FROM "holdfast".run_views AS s WHERE s.run = v_run;
         DELETE FROM "holdfast".runs AS r WHERE r.id = v_run;
     END LOOP;
     RETURN true;
@@ -1806,6 +1815,13 @@ CREATE TABLE holdfast.records (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE holdfast.run_views (
+    run bigint NOT NULL,
+    view text NOT NULL COLLATE pg_catalog."C",
+    last_seq bigint NOT NULL,
+    payload text NOT NULL
+);
+
 ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.runs_id_seq
     START WITH 1
@@ -1813,12 +1829,6 @@ ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
-);
-
-CREATE TABLE holdfast.snapshots (
-    run bigint NOT NULL,
-    last_seq bigint NOT NULL,
-    payload text NOT NULL
 );
 
 ALTER TABLE ONLY holdfast.branches
@@ -1872,11 +1882,11 @@ ALTER TABLE ONLY holdfast.record_indexes
 ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (namespace, key);
 
+ALTER TABLE ONLY holdfast.run_views
+    ADD CONSTRAINT run_views_pkey PRIMARY KEY (run, view);
+
 ALTER TABLE ONLY holdfast.runs
     ADD CONSTRAINT runs_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY holdfast.snapshots
-    ADD CONSTRAINT snapshots_pkey PRIMARY KEY (run);
 
 ALTER TABLE ONLY holdfast.store_state
     ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);

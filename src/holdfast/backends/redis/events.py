@@ -27,6 +27,7 @@ from holdfast.facets.feed import Page, Position
 # How much one command may ask for: the server does nothing else meanwhile.
 _EVENTS_PAGE = 200
 _REFUSED = 2  # values of an answer
+_NOT_THERE = 2  # answer of delete_run
 _BY_EXPECTATION = b"expected"
 _unpack = msgspec.msgpack.Decoder(tuple[str, str, str, str, str, str, str, str]).decode
 
@@ -43,7 +44,7 @@ class RedisEvents:
         self._append = AppendEvents(keys)
         self._read = Script("read_events")
         self._delete = Script("delete_run")
-        self._keep = Script("keep_snapshot")
+        self._keep = Script("keep_view")
 
     async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
         """See EventsBackend."""
@@ -79,31 +80,36 @@ class RedisEvents:
         (names,) = await self._db.ask([(b"ZRANGEBYLEX", base + b":runs", *span)], base)
         return [name.decode() for name in names]
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
-        command = self._delete.call([base], [run_id.encode(), b"%d" % min(limit, _EVENTS_PAGE)])
-        (done,) = await self._db.ask([command], base)
-        return bool(done)
+        arguments = [run_id.encode(), b"%d" % min(limit, _EVENTS_PAGE), b"%d" % generation]
+        arguments.append(b"" if last_seq is None else b"%d" % last_seq)
+        (done,) = await self._db.ask([self._delete.call([base], arguments)], base)
+        return None if done == _NOT_THERE else bool(done)
 
-    async def state(self, run: RunKey) -> RunState | None:
+    async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
-        command = (b"HMGET", base + b":h:" + run_id.encode(), b"g", b"n", b"s", b"p")
+        fields = (b"g", b"n", b"s" + view.encode(), b"p" + view.encode())
+        command = (b"HMGET", base + b":h:" + run_id.encode(), *fields)
         ((generation, last_seq, kept_seq, payload),) = await self._db.ask([command], base)
         if last_seq is None:
             return None
         kept = None if payload is None else StoredSnapshot(int(kept_seq), payload.decode())
         return RunState(int(generation), int(last_seq), kept)
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
         last_seq, payload = snapshot
-        arguments = [run_id.encode(), b"%d" % generation, b"%d" % last_seq, payload.encode()]
+        arguments = [run_id.encode(), view.encode(), b"%d" % generation]
+        arguments += [b"%d" % last_seq, payload.encode()]
         (kept,) = await self._db.ask([self._keep.call([base], arguments)], base)
         return bool(kept)
 

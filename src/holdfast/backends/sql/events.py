@@ -25,18 +25,28 @@ Outcome = Sequence[Appended] | Refused
 
 
 class Put(NamedTuple):
-    """A snapshot to keep."""
+    """A view to keep."""
 
     run: RunKey
+    view: str
     generation: int
     snapshot: StoredSnapshot
+
+
+class Gone(NamedTuple):
+    """A run to delete; see EventsBackend.delete."""
+
+    run: RunKey
+    limit: int
+    generation: int
+    last_seq: int | None
 
 
 class EventBatches(NamedTuple):
     """The writing operations, as each engine does them."""
 
     append: Batch[Append, Outcome]
-    delete: Batch[tuple[RunKey, int], bool]
+    delete: Batch[Gone, bool | None]
     put: Batch[Put, bool]
 
 
@@ -97,14 +107,17 @@ class SqlEvents:
         params = {"namespace": namespace, "first": next_name(after), "limit": limit}
         return [run_id for (run_id,) in await self._db.fetch(self._own.runs, params)]
 
-    async def delete(self, run: RunKey, limit: int) -> bool:
+    async def delete(
+        self, run: RunKey, limit: int, *, generation: int, last_seq: int | None = None
+    ) -> bool | None:
         """See EventsBackend."""
-        (done,) = await self._db.write(self._batches.delete, [(run, limit)])
+        gone = Gone(run, limit, generation, last_seq)
+        (done,) = await self._db.write(self._batches.delete, [gone])
         return done
 
-    async def state(self, run: RunKey) -> RunState | None:
+    async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""
-        params = {"namespace": run[0], "run_id": run[1]}
+        params = {"namespace": run[0], "run_id": run[1], "view": view}
         rows = await self._db.fetch(self._own.state, params)
         if not rows:
             return None
@@ -112,9 +125,9 @@ class SqlEvents:
         kept = None if payload is None else StoredSnapshot(kept_seq, payload)
         return RunState(generation, last_seq, kept)
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
-        (kept,) = await self._db.write(self._batches.put, [Put(run, generation, snapshot)])
+        (kept,) = await self._db.write(self._batches.put, [Put(run, view, generation, snapshot)])
         return kept
 
     async def start(self) -> Position:

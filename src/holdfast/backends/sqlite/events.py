@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.backends.sql.events import EventBatches, EventQueries, Put, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Put, SqlEvents
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
@@ -24,7 +24,7 @@ class SqliteEvents(SqlEvents):
     """See EventsBackend and EventLog."""
 
     def __init__(self, db: SqliteScope) -> None:
-        batches = EventBatches(append=AppendEvents(), delete=DeleteRuns(), put=PutSnapshots())
+        batches = EventBatches(append=AppendEvents(), delete=DeleteRuns(), put=PutViews())
         super().__init__(db, batches, EventQueries.of(_OWN))
 
 
@@ -122,28 +122,37 @@ class DeleteRuns:
     """Hides a run at once and drops its events page by page; True when nothing is left."""
 
     async def apply(
-        self, on: SqliteConnection, items: Sequence[tuple[RunKey, int]], *, repeat: bool
-    ) -> list[bool]:
+        self, on: SqliteConnection, items: Sequence[Gone], *, repeat: bool
+    ) -> list[bool | None]:
         """See Batch."""
         del repeat  # what is gone is gone
         return [self._delete(on, *item) for item in items]
 
-    def _delete(self, on: SqliteConnection, run: RunKey, limit: int) -> bool:
+    def _delete(
+        self,
+        on: SqliteConnection,
+        run: RunKey,
+        limit: int,
+        generation: int,
+        last_seq: int | None,
+    ) -> bool | None:
         found: Any = on.execute(_FIND_RUN, run).get
-        if found is not None:
-            on.execute(_OWN["hide_run"], (found[0],))
+        if found is not None and found[0] == generation:
+            if last_seq not in (None, found[1]):
+                return None
+            on.execute(_OWN["hide_run"], (generation,))
         on.execute(_OWN["set_commit_floor"])
         for (gone,) in on.execute(_OWN["list_gone"], (limit,)).fetchall():
             on.execute(_OWN["drop_events"], (gone, limit))
             if on.raw.changes() == limit:
                 return False
-            on.execute(_OWN["drop_snapshot"], (gone,))
+            on.execute(_OWN["drop_views"], (gone,))
             on.execute(_OWN["drop_run"], (gone,))
         return True
 
 
-class PutSnapshots:
-    """Keeps snapshots, each unless a later one is there."""
+class PutViews:
+    """Keeps views, each unless a later one is there."""
 
     async def apply(
         self, on: SqliteConnection, items: Sequence[Put], *, repeat: bool
@@ -155,6 +164,6 @@ class PutSnapshots:
             run: Any = on.execute(_FIND_RUN, put.run).get
             there = run is not None and run[0] == put.generation
             if there:
-                on.execute(_OWN["put_snapshot"], (put.generation, *put.snapshot))
+                on.execute(_OWN["put_view"], (put.generation, put.view, *put.snapshot))
             outcomes.append(there)
         return outcomes

@@ -38,11 +38,13 @@ CREATE UNIQUE INDEX events_by_key ON hf.events (run, key);
 
 CREATE UNIQUE INDEX events_by_id ON hf.events (run, event_id);
 
--- The snapshot of a run as a projector left it: true up to its number.
-CREATE TABLE hf.snapshots (
-    run bigint PRIMARY KEY,
+-- The views of a run as a projector left them: true up to that number.
+CREATE TABLE hf.run_views (
+    run bigint NOT NULL,
+    view text COLLATE "C" NOT NULL,
     last_seq bigint NOT NULL,
-    payload text NOT NULL
+    payload text NOT NULL,
+    PRIMARY KEY (run, view)
 );
 
 CREATE FUNCTION hf.keep_events() RETURNS trigger
@@ -232,27 +234,39 @@ AS $$
 DECLARE
     v_now bigint;
     v_call record;
+    v_locked bigint;
     v_run hf.runs;
     v_twice text;
 BEGIN
-    INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
-    SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
-    FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM hf.runs AS o
-        WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-    )
-    ORDER BY 1, 2
-    ON CONFLICT DO NOTHING;
-    PERFORM 1
-    FROM hf.runs AS o
-    JOIN (
-        SELECT DISTINCT i.namespace, i.run_id
+    LOOP
+        INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
+        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-    ) AS d USING (namespace, run_id)
-    WHERE NOT o.gone
-    ORDER BY o.namespace, o.run_id
-    FOR NO KEY UPDATE OF o;
+        WHERE NOT EXISTS (
+            SELECT 1 FROM hf.runs AS o
+            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
+        )
+        ORDER BY 1, 2
+        ON CONFLICT DO NOTHING;
+        PERFORM 1
+        FROM hf.runs AS o
+        JOIN (
+            SELECT DISTINCT i.namespace, i.run_id
+            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+        ) AS d USING (namespace, run_id)
+        WHERE NOT o.gone
+        ORDER BY o.namespace, o.run_id
+        FOR NO KEY UPDATE OF o;
+        GET DIAGNOSTICS v_locked = ROW_COUNT;
+        -- Else one was deleted while we waited for it, and is begun anew.
+        EXIT WHEN v_locked = (
+            SELECT count(*)
+            FROM (
+                SELECT DISTINCT i.namespace, i.run_id
+                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
+            ) AS d
+        );
+    END LOOP;
     v_now := hf.now_us();
 
     FOR v_call IN
@@ -277,9 +291,6 @@ BEGIN
         SELECT * INTO v_run
         FROM hf.runs AS o
         WHERE o.namespace = v_call.namespace AND o.run_id = v_call.run_id AND NOT o.gone;
-        IF NOT FOUND THEN  -- deleted between two statements
-            RAISE EXCEPTION 'run deleted meanwhile' USING ERRCODE = 'serialization_failure';
-        END IF;
         IF cardinality(v_call.events) = 1 THEN
             FOR answer IN
                 SELECT * FROM hf.append_call(v_run, v_call.events, v_call.expected, v_now)
@@ -325,7 +336,7 @@ BEGIN
         IF v_count = p_limit THEN
             RETURN false;
         END IF;
-        DELETE FROM hf.snapshots AS s WHERE s.run = v_run;
+        DELETE FROM hf.run_views AS s WHERE s.run = v_run;
         DELETE FROM hf.runs AS r WHERE r.id = v_run;
     END LOOP;
     RETURN true;

@@ -4,11 +4,16 @@
 -- KEYS  1  base of the namespace
 -- ARGV  1  run id
 --       2  how many events
+--       3  generation of the run
+--       4  where it must be, or empty
 --
--- Gives 1 when nothing is left to remove.
+-- Gives 1 when nothing is left to remove, 2 when the run is elsewhere.
 local base, run, limit = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local head = redis.call('HMGET', base .. ':h:' .. run, 'n', 'g')
-if head[1] then
+if head[1] and head[2] == ARGV[3] then
+  if ARGV[4] ~= '' and ARGV[4] ~= head[1] then
+    return 2
+  end
   redis.call('RENAME', base .. ':v:' .. run, base .. ':w:' .. head[2])
   redis.call('HSET', base .. ':gone', head[2], head[1])
   redis.call('UNLINK', base .. ':h:' .. run, base .. ':k:' .. run)
