@@ -152,7 +152,8 @@ class Events:
     def last_seq(self, run_id: str) -> int:
         """The number of the run's last event, 0 when there is no such run."""
         require(self._backend, Capability.EVENTS)
-        state = run(self._events.state((self._namespace, check_name(run_id, what="run id"))))
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = run(self._events.state(place, RUN_VIEW))
         return 0 if state is None else state.last_seq
 
     def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
