@@ -39,7 +39,7 @@ from holdfast.facets.events import (
     result,
 )
 from holdfast.facets.events_feed import EventSource
-from holdfast.facets.feed import BEGINNING, from_cursor
+from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
 from holdfast.facets.names import check_name
 from holdfast.facets.projection import RunSnapshot
 from holdfast.facets.snapshot_cache import SnapshotCache
@@ -197,6 +197,19 @@ class AsyncEvents:
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
         return AsyncWatch(Watching(source, listener, position), _told, marker=marker)
+
+    async def feed_end(self) -> str:
+        """A cursor for `feed` from which only what commits from now on is told."""
+        require(self._backend, Capability.EVENTS)
+        log, _ = self._backend.follow_events(self._namespace)
+        return to_cursor(LOG, await log.position())
+
+    async def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = await self._events.state(place, RUN_VIEW)
+        return 0 if state is None else state.last_seq
 
     async def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""
