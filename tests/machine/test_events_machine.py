@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import StoreError
+from holdfast.testing.nats import NatsServer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 from tests.machine.events_machine import EventsBench, EventsMachine
@@ -59,6 +60,12 @@ def test_valkey_agrees_with_the_model_of_events() -> None:
     with ValkeyServer({"appendfsync": "no"}) as server:
         urls = in_turns(lambda number: server.url(prefix=f"s{number}", durability="standard"))
         compare("Valkey", urls, [*EVERYWHERE, "second store"])
+
+
+def test_nats_agrees_with_the_model_of_events() -> None:
+    with NatsServer() as server:
+        urls = in_turns(lambda number: server.url(bucket=f"s{number}"))
+        compare("NATS", urls, [*EVERYWHERE, "second store"])
 
 
 @pytest.mark.parametrize("fault", EVENT_FAULTS, ids=lambda fault: fault.__name__)

@@ -21,7 +21,8 @@ from cryptography.x509.oid import NameOID
 
 import holdfast
 from holdfast import StoreConfig
-from holdfast.backends.nats.stream import Message, Stream
+from holdfast.backends.nats.entries import Message
+from holdfast.backends.nats.stream import Stream
 from holdfast.sync.store import Store
 from holdfast.testing.freezing import freeze
 from holdfast.testing.nats import NatsServer

@@ -19,7 +19,7 @@ RUNS, EVENTS, CALLERS = 4, 1000, 4
 PATIENCE = 60
 
 
-@pytest.fixture(params=["sqlite", "postgres", "valkey"])
+@pytest.fixture(params=["sqlite", "postgres", "valkey", "nats"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -22,7 +22,7 @@ CALLS = int(os.environ.get("HOLDFAST_APPENDS", "25"))
 SEED = os.environ.get("HOLDFAST_SEED") or str(random.randrange(10**9))
 
 
-@pytest.fixture(params=["sqlite", "postgres", "valkey"])
+@pytest.fixture(params=["sqlite", "postgres", "valkey", "nats"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

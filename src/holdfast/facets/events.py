@@ -138,8 +138,12 @@ class StoredEvent(NamedTuple):
     more: str | None
 
 
+RUN_VIEW = "run"
+"""The view of a run that its snapshot is."""
+
+
 class StoredSnapshot(NamedTuple):
-    """A snapshot as it is kept: true up to that event of the run."""
+    """A view of a run as it is kept: true up to that event."""
 
     last_seq: int
     payload: str
@@ -181,11 +185,14 @@ class EventsBackend(Protocol):
         `last_seq`. A later run of the same id, which has another generation, stays.
         """
 
-    async def state(self, run: RunKey) -> RunState | None:
-        """How far the run is, None when there is none."""
+    async def state(self, run: RunKey, view: str) -> RunState | None:
+        """How far the run is, and that view of it as it is kept; None when there is no run."""
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
-        """Keep it, unless a later one is there; False when that run is gone."""
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
+        """Keep the view, unless a later one is there; False when that run is gone.
+
+        One that is as far is replaced.
+        """
 
 
 class EventLog(Protocol):

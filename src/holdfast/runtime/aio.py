@@ -23,6 +23,7 @@ from holdfast.runtime.contract import (
     Flush,
     HomeProcess,
     Limiter,
+    OneLane,
     Place,
     Signal,
     Unit,
@@ -32,6 +33,8 @@ from holdfast.runtime.contract import (
 
 T = TypeVar("T")
 _MOMENT = 0.001
+_LANES = 2
+_MANY = 16  # waiting callers; then the next lane is used too
 
 
 class AsyncioRuntime(HomeProcess):
@@ -59,9 +62,13 @@ class AsyncioRuntime(HomeProcess):
         """Run the work on that executor, or on the loop's own."""
         return await self._loop.run_in_executor(on, work)
 
-    def coalescer(self, flush: Flush, *, inline: bool = False) -> Coalescer:
+    def coalescer(self, flush: Flush, *, inline: bool = False) -> OneLane:
         """A coalescer for the tasks of this loop."""
         return LoopCoalescer(self._loop, flush, inline=inline)
+
+    def lanes(self, flush: Flush) -> Coalescer:
+        """Two coalescers for the tasks of this loop."""
+        return _Lanes([LoopCoalescer(self._loop, flush) for _ in range(_LANES)])
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Call that from the loop."""
@@ -89,7 +96,7 @@ class LoopCoalescer:
         self._loop = loop
         self._flush = flush
         self._inline = inline
-        self._waiting: list[Unit] = []
+        self.waiting: list[Unit] = []  # for a flush
         self._task: asyncio.Task[None] | None = None
         self._leading = False
 
@@ -121,7 +128,7 @@ class LoopCoalescer:
         return hold
 
     def _queue(self, unit: Unit) -> None:
-        self._waiting.append(unit)
+        self.waiting.append(unit)
         if not self._leading:
             self._start()
 
@@ -144,36 +151,36 @@ class LoopCoalescer:
         tenth of what a lone caller waits for.
         """
         self._leading = True
-        self._waiting.append(unit)
+        self.waiting.append(unit)
         batch: list[Unit] = []
         try:
             await asyncio.sleep(0)
-            batch = [one for one in take_batch(self._waiting) if one is unit or _waits(one)]
+            batch = [one for one in take_batch(self.waiting) if one is unit or _waits(one)]
             rest = self._flush(batch)
             if rest is not None:
                 await rest
         finally:
             self._leading = False
             if not batch:
-                self._waiting.remove(unit)
+                self.waiting.remove(unit)
             others = [one for one in batch if one is not unit]
             _resume([one for one in others if one.settled])
             # Whoever led was cancelled while another process held the file.
-            self._waiting[:0] = [one for one in others if not one.settled]
-            if self._waiting:
+            self.waiting[:0] = [one for one in others if not one.settled]
+            if self.waiting:
                 self._start()
 
     async def _run(self) -> None:
         batch: list[Unit] = []
         try:
-            while self._waiting:
-                if self._waiting[0].batch is HOLD:
-                    holder = self._waiting.pop(0)
+            while self.waiting:
+                if self.waiting[0].batch is HOLD:
+                    holder = self.waiting.pop(0)
                     _resume([holder])
                     await holder.answers[0].over
                     continue
                 # A caller that gave up before its flush began is simply not written.
-                batch = [unit for unit in take_batch(self._waiting) if _waits(unit)]
+                batch = [unit for unit in take_batch(self.waiting) if _waits(unit)]
                 if batch:
                     rest = self._flush(batch)
                     if rest is not None:
@@ -182,13 +189,32 @@ class LoopCoalescer:
                     await asyncio.sleep(0)
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
-            for unit in batch + self._waiting:
+            for unit in batch + self.waiting:
                 unit.fail(exc)
-            _resume(batch + self._waiting)
-            self._waiting.clear()
+            _resume(batch + self.waiting)
+            self.waiting.clear()
             raise
         finally:
             self._task = None
+
+
+class _Lanes:
+    """Coalescers side by side. Few callers share one: a flush costs more than a caller in it."""
+
+    def __init__(self, lanes: list[LoopCoalescer]) -> None:
+        self._lanes = lanes
+
+    async def submit(self, unit: Unit) -> None:
+        """Queue the unit where the fewest wait, and wait for its outcome."""
+        lane = self._lanes[0]
+        if len(lane.waiting) >= _MANY:
+            lane = min(self._lanes, key=lambda one: len(one.waiting))
+        await lane.submit(unit)
+
+    async def drain(self) -> None:
+        """Wait until nothing is left to do in any of them."""
+        for lane in self._lanes:
+            await lane.drain()
 
 
 class _LoopHold:

@@ -24,6 +24,7 @@ from holdfast.runtime.contract import (
     Flush,
     HomeProcess,
     Limiter,
+    OneLane,
     Place,
     Signal,
     Unit,
@@ -58,9 +59,13 @@ class BlockingRuntime(HomeProcess):
         del on
         return work()
 
-    def coalescer(self, flush: Flush, *, inline: bool = False) -> Coalescer:
+    def coalescer(self, flush: Flush, *, inline: bool = False) -> OneLane:
         """A coalescer for threads."""
         del inline  # it always is
+        return ThreadCoalescer(flush)
+
+    def lanes(self, flush: Flush) -> Coalescer:
+        """One lane: threads prepare their calls while it is under way, each for itself."""
         return ThreadCoalescer(flush)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

@@ -85,11 +85,15 @@ class Coalescer(Protocol):
     async def submit(self, unit: Unit) -> None:
         """Return once the unit has its outcome."""
 
-    async def hold(self, patience: float) -> Hold | None:
-        """The lead, in turn with the units that wait for a flush; None if not in time."""
-
     async def drain(self) -> None:
         """Return once nothing is waiting or in flight."""
+
+
+class OneLane(Coalescer, Protocol):
+    """Has one flush under way at a time."""
+
+    async def hold(self, patience: float) -> Hold | None:
+        """The lead, in turn with the units that wait for a flush; None if not in time."""
 
 
 class Place(Protocol):
@@ -136,8 +140,14 @@ class Runtime(Protocol):
     async def offload(self, work: Callable[[], T], on: Executor | None = None) -> T:
         """The result of long blocking work; in asyncio it runs on another thread."""
 
-    def coalescer(self, flush: Flush, *, inline: bool = False) -> Coalescer:
+    def coalescer(self, flush: Flush, *, inline: bool = False) -> OneLane:
         """A coalescer of this colour; `inline` when a flush does not let go of the loop."""
+
+    def lanes(self, flush: Flush) -> Coalescer:
+        """A coalescer that may have several flushes under way when many callers wait.
+
+        For a server: it works on one while this process prepares the other.
+        """
 
     def limiter(self, places: int) -> Limiter:
         """A limiter of this colour."""

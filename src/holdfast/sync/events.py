@@ -26,6 +26,7 @@ from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
+    RUN_VIEW,
     Append,
     AppendResult,
     Event,
@@ -127,7 +128,7 @@ class Events:
         if snapshot is not None:
             payload = codec.encode(snapshot).decode()
             kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            run(self._events.keep((self._namespace, run_id), generation, kept))
+            run(self._events.keep((self._namespace, run_id), RUN_VIEW, generation, kept))
         return snapshot
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> Watch[FeedEvent]:
@@ -189,7 +190,7 @@ class Events:
         require(self._backend, Capability.EVENTS)
         place = (self._namespace, check_name(run_id, what="run id"))
         while True:
-            state = run(self._events.state(place))
+            state = run(self._events.state(place, RUN_VIEW))
             if state is None:
                 return 0, None
             kept = state.snapshot

@@ -23,7 +23,7 @@ from uuid import UUID
 from holdfast.archive.lines import LinesReader, LinesWriter, path_of, writer_to
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.facets.backend import Backend, Capability, require
-from holdfast.facets.events import Append, Refused, RunState, StoredEvent
+from holdfast.facets.events import RUN_VIEW, Append, Refused, RunState, StoredEvent
 from holdfast.facets.events_lines import (
     Exported,
     Imported,
@@ -165,7 +165,7 @@ class StoreEvents(Events):
     def _write_run(self, out: LinesWriter, run_id: str, before: int, progress: Told | None) -> int:
         """How many events were written: none when there is no such run."""
         place = (self._namespace, check_name(run_id, what="run id"))
-        state = run(self._events.state(place))
+        state = run(self._events.state(place, RUN_VIEW))
         if state is None:
             return 0
         told = None if progress is None else lambda seq: progress(before + seq)

@@ -28,6 +28,7 @@ from holdfast.aio.tasks import AsyncTasks
 from holdfast.aio.transaction import AsyncTransaction, AsyncTransactionScope
 from holdfast.aio.transport import AsyncConsumer, AsyncDelivery, AsyncTransport
 from holdfast.aio.watch import AsyncWatch
+from holdfast.facets.backend import Backend
 from holdfast.runtime.blocking import run
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.branches import Branches
@@ -148,8 +149,13 @@ class World:
 
 async def move_clock(store: AsyncStore, by: float) -> None:
     """Shift the store's clock by so many seconds."""
+    await backend_of(store).move_clock(round(by * 1_000_000))
+
+
+def backend_of(store: AsyncStore) -> Backend:
+    """The engine below the store: for what the public API does not show."""
     target = store.target if isinstance(store, _Awaitable) else store
-    await target._backend.move_clock(round(by * 1_000_000))  # noqa: SLF001 - for tests only
+    return cast("Backend", target._backend)  # noqa: SLF001 - for tests only
 
 
 class BlockingColour:

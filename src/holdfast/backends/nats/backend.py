@@ -10,11 +10,14 @@ from holdfast.backends.nats.change import Writer
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.connection import Connection
 from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.events import NatsEvents
+from holdfast.backends.nats.events_feed import NatsEventLog
 from holdfast.backends.nats.hints import Hints
 from holdfast.backends.nats.messages import SHAPE as MESSAGES
 from holdfast.backends.nats.names import Names
 from holdfast.backends.nats.namespaces import Namespaces
 from holdfast.backends.nats.records import NatsRecords
+from holdfast.backends.nats.runs import SHAPE as EVENTS
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token
 from holdfast.backends.nats.transport import NatsTransport
@@ -47,6 +50,7 @@ CAPABILITIES = frozenset(
         Capability.RECORDS,
         Capability.RECORDS_WATCH,
         Capability.TRANSPORT,
+        Capability.EVENTS,
         Capability.NAMESPACES,
     }
 )
@@ -76,7 +80,9 @@ class NatsBackend:
         self._stream = Stream(db.connection, config)
         self._clock = NatsClock(db.connection, self._stream)
         self._messages = Stream(db.connection, config, MESSAGES)
-        self._wakes = Wakes(db, self._stream, seconds(config.poll_interval))
+        self._events = Stream(db.connection, config, EVENTS)
+        self._wakes = Wakes(db, self._stream, seconds(config.poll_interval), "wake")
+        self._appended = Wakes(db, self._stream, seconds(config.poll_interval), "appended")
         self._hints = Hints(db, self._stream, seconds(config.poll_interval))
         self._namespaces = Namespaces(self._stream)
         writer, names = Writer(self._stream, self._clock), Names(self._stream)
@@ -87,10 +93,12 @@ class NatsBackend:
         self.capabilities = CAPABILITIES
         self.branches = missing()
         self.search = missing()
-        self.events = missing()
         self.record_indexes = missing()
         self.transport = NatsTransport(
             db, self._stream, self._messages, self._clock, self._wakes, namespaces=self._namespaces
+        )
+        self.events = NatsEvents(
+            db, self._stream, self._events, self._clock, self._appended, namespaces=self._namespaces
         )
         db.on_close = self._wake_all  # so that who waits finds the store closed
         db.connection.on_reconnect = self._reconnected
@@ -121,7 +129,7 @@ class NatsBackend:
 
     def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
         """See EventFacets."""
-        raise NotImplementedError(namespace)
+        return NatsEventLog(self._db, self._events), self._appended.listen(namespace)
 
     def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
@@ -167,6 +175,7 @@ class NatsBackend:
         await self._db.connection.open()
         await self._stream.prepare(create=self._config.migrate)
         await self._messages.prepare(create=self._config.migrate)
+        await self._events.prepare(create=self._config.migrate)
         await self._clock.start(self._stream.deadline())
 
     async def _ping(self) -> None:
@@ -185,7 +194,9 @@ class NatsBackend:
         self._clock.doubt()
         self._hints.lost()
         self._wakes.hub.tell_all()
+        self._appended.hub.tell_all()
 
     def _wake_all(self) -> None:
         self._hints.hub.tell_all()
         self._wakes.hub.tell_all()
+        self._appended.hub.tell_all()

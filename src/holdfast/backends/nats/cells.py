@@ -15,9 +15,10 @@ import msgspec
 
 from holdfast.backends.nats.change import Decided, Writer
 from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.entries import Entry
 from holdfast.backends.nats.names import Names
 from holdfast.backends.nats.namespaces import Namespaces
-from holdfast.backends.nats.stream import MOST_ATOMIC, Entry, Stream
+from holdfast.backends.nats.stream import MOST_ATOMIC, Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.errors import InvalidArgument, StoreError, Unavailable
 from holdfast.facets.cells import ANY, CellKey, CellOutcome, CellWrite, StoredCell

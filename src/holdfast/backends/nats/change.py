@@ -1,8 +1,9 @@
 """Writes: read what is there, decide, publish if nobody came between.
 
-Writers of one subject in this process take turns, and each begins with what the last one left;
-against other processes the condition decides, and who loses looks again. Writes to different
-subjects are under way together.
+Writers of one subject in this process take turns, and each begins with what the last one left,
+also if that was a while ago: one round trip less, as long as nobody else has written. Against
+other processes the condition decides, and who loses looks again. Writes to different subjects
+are under way together.
 
 When an answer is lost, the write may have been stored or not, or may be still to come. What is
 there then tells: it has the operation's id (done), it is what was there before (publish again,
@@ -18,12 +19,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.nats.clock import NatsClock
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.errors import StoreError
 
 Answer = TypeVar("Answer")
 _PAUSE = 0.002
+# What is remembered of what was written: 4 MB at most.
+_MOST_LEFT, _LARGEST_LEFT = 1000, 4096
 
 
 class Decided(NamedTuple, Generic[Answer]):
@@ -62,6 +66,7 @@ class Writer:
         self._stream = stream
         self._clock = clock
         self._turns: dict[str, _Turn] = {}
+        self._left: dict[str, Entry] = {}  # by writers of subjects that nobody writes now
 
     async def write(self, change: Change[Answer], deadline: float) -> Answer:
         """The change's answer."""
@@ -70,6 +75,10 @@ class Writer:
 
     async def write_all(self, changes: Sequence[Change[Answer]], deadline: float) -> list[Answer]:
         """The answers of changes to different subjects, stored in one step or not at all."""
+        if len(changes) == 1:
+            subject = changes[0].subject
+            async with self._turn(subject) as turn:
+                return await self._attempts(changes, {subject: turn}, deadline)
         async with AsyncExitStack() as stack:
             # In order of the subjects, or two of these could wait for each other.
             ordered = sorted(changes, key=lambda change: change.subject)
@@ -167,7 +176,9 @@ class Writer:
 
     @asynccontextmanager
     async def _turn(self, subject: str) -> AsyncIterator[_Turn]:
-        turn = self._turns.setdefault(subject, _Turn())
+        turn = self._turns.get(subject)
+        if turn is None:
+            turn = self._turns[subject] = _Turn(self._left.pop(subject, None))
         turn.wanted += 1
         try:
             async with turn.lock:
@@ -180,6 +191,13 @@ class Writer:
             turn.wanted -= 1
             if not turn.wanted:
                 del self._turns[subject]
+                self._remember(turn)
+
+    def _remember(self, turn: _Turn) -> None:
+        if turn.read and turn.found is not None and len(turn.found.data) <= _LARGEST_LEFT:
+            self._left[turn.found.subject] = turn.found
+            if len(self._left) > _MOST_LEFT:
+                del self._left[next(iter(self._left))]  # the oldest
 
 
 class _Turn:
@@ -187,11 +205,11 @@ class _Turn:
 
     __slots__ = ("found", "lock", "read", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, found: Entry | None) -> None:
         self.lock = asyncio.Lock()
         self.wanted = 0
-        self.read = False
-        self.found: Entry | None = None
+        self.read = found is not None
+        self.found = found
 
     @property
     def seq(self) -> int:

@@ -14,8 +14,9 @@ import time
 from nats.aio.msg import Msg
 
 from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.stream import Stream
 
 _REFRESH = 60.0
 _JITTER_US = 5_000  # two looks differ by that much without any clock being moved

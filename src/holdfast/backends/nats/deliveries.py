@@ -16,7 +16,8 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.entries import Entry, Message
+from holdfast.backends.nats.stream import Stream
 
 OPEN, DEAD = "open", "dead"
 _KIND = "deliveries"

@@ -29,9 +29,10 @@ from msgspec.structs import replace
 
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.deliveries import DeadBody, Deliveries, Open, OpenBody
+from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.groups import Groups, Held
 from holdfast.backends.nats.messages import Look, Messages, Placed, Wanted
-from holdfast.backends.nats.stream import Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.swap import swap
 from holdfast.errors import StoreError
 from holdfast.facets.transport import Delivered, Fetched, Group, no_group

@@ -17,9 +17,10 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent
 from holdfast.backends.nats.questions import PAUSE
-from holdfast.backends.nats.stream import Entry, Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
 from holdfast.facets.transport import Group, GroupOrder

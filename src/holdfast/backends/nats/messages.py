@@ -13,21 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from holdfast.backends.nats.clock import NatsClock
-from holdfast.backends.nats.errors import NoAnswer, NoMessage, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import (
-    Entry,
-    Message,
-    Shape,
-    Stream,
-    entry_of,
-    kept_entry,
-)
+from holdfast.backends.nats.entries import Entry, Message
+from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
+from holdfast.backends.nats.shapes import Shape
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place, cover
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError
@@ -156,7 +151,9 @@ class Messages:
         count = limit if wanted.exact else max(limit, _LOOK_AT)
         entries, _ = await self.stream.log(wanted.filter, after, count, deadline)
         if not entries and self.stream.replicas > 1:
-            entries = await self._from_leader(wanted.filter, after, deadline)
+            # A replica may be behind.
+            entry = await self.stream.next(wanted.filter, after, deadline)
+            entries = [] if entry is None else [entry]
         found = wanted.placed(entries)[:limit]
         if len(found) == limit:
             return Look(found, found[-1].seq)
@@ -164,7 +161,7 @@ class Messages:
 
     async def at(self, wanted: Wanted, seqs: Sequence[int], deadline: float) -> dict[int, Placed]:
         """The messages at these places, without those that are gone."""
-        entries = await asyncio.gather(*(self._at(seq, deadline) for seq in seqs))
+        entries = await asyncio.gather(*(self.stream.at(seq, deadline) for seq in seqs))
         there = [entry for entry in entries if entry is not None]
         # A group may ask for something else by now: what it has was wanted once.
         return {entry.seq: Placed(entry.seq, wanted.message(entry)) for entry in there}
@@ -218,24 +215,3 @@ class Messages:
             if found is not None and int(found.data) > now_us - DEDUPE_US:
                 return found.seq, int(found.data)
             expected = found.seq if found else 0
-
-    async def _at(self, seq: int, deadline: float) -> Entry | None:
-        if self.stream.replicas == 1:
-            message = await self.stream.questions.direct({"seq": seq}, deadline)
-            return None if message is None else entry_of(message)
-        return await self._leaders({"seq": seq}, deadline)
-
-    async def _from_leader(self, matching: str, after: int, deadline: float) -> list[Entry]:
-        """The next message, if there is one: a replica may be behind."""
-        question = {"seq": after + 1, "next_by_subj": matching}
-        entry = await self._leaders(question, deadline)
-        return [] if entry is None else [entry]
-
-    async def _leaders(self, question: Mapping[str, object], deadline: float) -> Entry | None:
-        try:
-            found = await self.stream.questions.api(
-                f"STREAM.MSG.GET.{self.stream.name}", question, deadline
-            )
-        except NoMessage:
-            return None
-        return kept_entry(found["message"])

@@ -7,7 +7,8 @@ The subjects of a stream would tell them too, but only by listing every record.
 
 from __future__ import annotations
 
-from holdfast.backends.nats.stream import Message, Stream
+from holdfast.backends.nats.entries import Message
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token
 from holdfast.backends.nats.swap import swap
 from holdfast.errors import StoreError

@@ -18,9 +18,11 @@ import msgspec
 from holdfast.backends.nats.change import Decided, Writer
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
+from holdfast.backends.nats.entries import Entry
 from holdfast.backends.nats.names import Names
 from holdfast.backends.nats.namespaces import Namespaces
-from holdfast.backends.nats.stream import MARKER_SECS, Entry, Stream
+from holdfast.backends.nats.shapes import MARKER_SECS
+from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError

@@ -8,18 +8,18 @@ be behind: an answer that ends below what this store has seen is asked for again
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from nats.aio.msg import Msg
 
 from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.entries import Entry, Message, entry_of, headers_of, kept_entry
 from holdfast.backends.nats.errors import NoMessage
 from holdfast.backends.nats.questions import PAUSE, Questions
-from holdfast.clock import to_datetime, to_us
+from holdfast.backends.nats.shapes import STATE, Info, Shape, info_of
+from holdfast.clock import to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState, NotFound, Unsupported
 
@@ -27,69 +27,12 @@ _OLDEST_SERVER = (2, 11)  # with a time to live for each message, and reads in b
 _ATOMIC_SERVER = (2, 12)
 MOST_ATOMIC = 1000
 """Messages that one atomic batch holds: the server's limit."""
-MARKER_SECS = 25 * 3600
-"""For how long a deletion stays in the log: a day, and an hour to be on the safe side."""
 
 _MOST_ASKED = 256  # subjects in one question
 _AROUND = 200  # bytes of a question beside its subjects
 _PAGE_BYTES = 8 * 1024 * 1024
 _LIST_OVERLAP = 1000  # subjects that go meanwhile move the pages of a list
 _LEFT = "Nats-Num-Pending"
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-
-
-class Entry(NamedTuple):
-    """The newest message of a subject; `data` is empty when the server left a marker there."""
-
-    subject: str
-    seq: int
-    data: bytes
-
-
-class Message(NamedTuple):
-    """What to write: only if the subject's newest message is still `expected`.
-
-    0: if there is none; None: whatever is there.
-
-    After `ttl_secs` the server removes it, and leaves a marker unless it is one itself. However
-    often it is sent with the same `once`, it is stored once, for as long as the stream's
-    `duplicate_window`.
-    """
-
-    subject: str
-    data: bytes
-    expected: int | None
-    ttl_secs: int | None = None
-    marker: bool = False
-    once: str | None = None
-
-
-class Shape(NamedTuple):
-    """What a stream of the store is for."""
-
-    name: str
-    description: str
-    kinds: tuple[str, ...]  # what the subjects in it begin with
-    settings: Mapping[str, Any]
-
-
-STATE = Shape(
-    "state",
-    "Holdfast: the newest value of each record, cell and group",
-    ("namespaces.*", "records.>", "cells.>", "clock", "groups.>", "returned.>", "deliveries.>"),
-    {"max_msgs_per_subject": 1, "subject_delete_marker_ttl": MARKER_SECS * 1_000_000_000},
-)
-
-
-class Info(NamedTuple):
-    """The stream as it is now."""
-
-    last_seq: int
-    created: int  # in microseconds, as the next
-    now_us: int  # by the server's clock
-    subjects: Mapping[str, int]
-    total: int
-    limit: int
 
 
 class Stream:
@@ -108,9 +51,15 @@ class Stream:
         self.patience = self.questions.patience
         self.ready = connection.ready
         self.replicas = config.replicas
+        self._kept: frozenset[str] = frozenset()  # the subjects that the stream takes
         self.atomic = False
         self.seen = 0
         """The highest sequence number that this store knows of."""
+
+    @property
+    def room(self) -> int:
+        """The largest message that the server takes, in bytes."""
+        return self._connection.max_payload
 
     async def prepare(self, *, create: bool) -> None:
         """Find the stream, or make it."""
@@ -131,9 +80,13 @@ class Stream:
                     ) from None
                 if self.patience(deadline) <= 0:
                     raise
-                await self.questions.api(f"STREAM.CREATE.{self.name}", self._wanted(), deadline)
+                atomic = version >= _ATOMIC_SERVER
+                config = self._shape.config(self.root, self._config.replicas, atomic=atomic)
+                await self.questions.api(f"STREAM.CREATE.{self.name}", config, deadline)
             else:
                 self.questions.found = True
+        if not self._kept.issuperset(self._shape.subjects(self.root)):
+            await self._widen(deadline, create=create)
 
     async def info(self, deadline: float, subjects: str | None = None, offset: int = 0) -> Info:
         """The stream as its leader knows it, with the subjects that match the filter."""
@@ -142,17 +95,11 @@ class Stream:
             f"STREAM.INFO.{self.name}", asked, deadline, long=bool(subjects)
         )
         config, state = found["config"], found["state"]
+        self._kept = frozenset(config["subjects"])
         self.replicas = config["num_replicas"]
         self.atomic = bool(config.get("allow_atomic"))
         self.seen = max(self.seen, state["last_seq"])
-        return Info(
-            state["last_seq"],
-            _us(found["created"]),
-            _us(found["ts"]),
-            state.get("subjects") or {},
-            found.get("total", 0),
-            found.get("limit", 0),
-        )
+        return info_of(found)
 
     async def subjects(self, matching: str) -> AsyncIterator[Info]:
         """The stream with all subjects that match the filter, in pages, some of them twice.
@@ -169,15 +116,15 @@ class Stream:
 
     async def get(self, subject: str, deadline: float) -> Entry | None:
         """The subject's newest message."""
-        question = {"last_by_subj": subject}
-        if self.replicas == 1:
-            message = await self.questions.direct(question, deadline)
-            return None if message is None else entry_of(message)
-        try:
-            found = await self.questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
-        except NoMessage:
-            return None
-        return kept_entry(found["message"])
+        return await self._one({"last_by_subj": subject}, deadline)
+
+    async def at(self, seq: int, deadline: float) -> Entry | None:
+        """The message with that sequence number."""
+        return await self._one({"seq": seq}, deadline)
+
+    async def next(self, matching: str, after: int, deadline: float) -> Entry | None:
+        """The next message above the sequence number; unlike `log` never from who is behind."""
+        return await self._one({"seq": after + 1, "next_by_subj": matching}, deadline)
 
     async def get_pages(
         self, subjects: Sequence[str], deadline: float
@@ -227,7 +174,7 @@ class Stream:
     async def publish(self, message: Message, patience: float) -> int:
         """The new sequence number; raises WrongSequence, NotSent or NoAnswer as well."""
         answer = await self._connection.ask(
-            message.subject, message.data, headers=_headers(message), patience=patience
+            message.subject, message.data, headers=headers_of(message), patience=patience
         )
         return self._acknowledged(answer)
 
@@ -235,7 +182,10 @@ class Stream:
         """All of them or none, in one step of the log; raises what `publish` does."""
         batch = uuid4().hex
         *firsts, last = (
-            (message, _headers(message) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)})
+            (
+                message,
+                headers_of(message) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)},
+            )
             for at, message in enumerate(messages, 1)
         )
         for message, headers in firsts:
@@ -259,6 +209,11 @@ class Stream:
             return False
         return True
 
+    async def purge(self, matching: str, below: int | None, deadline: float) -> None:
+        """Remove what matches, with a smaller sequence number than that if there is one."""
+        question = {"filter": matching} if below is None else {"filter": matching, "seq": below}
+        await self.questions.api(f"STREAM.PURGE.{self.name}", question, deadline, long=True)
+
     async def follow(self, consumer: Mapping[str, Any], deadline: float) -> None:
         """Make the consumer, unless there is one of its name."""
         question = {"stream_name": self.name, "config": consumer}
@@ -270,32 +225,33 @@ class Stream:
         """Drop the consumer."""
         await self.questions.api(f"CONSUMER.DELETE.{self.name}.{name}", {}, deadline)
 
+    async def _one(self, question: Mapping[str, Any], deadline: float) -> Entry | None:
+        if self.replicas == 1:
+            message = await self.questions.direct(question, deadline)
+            return None if message is None else entry_of(message)
+        try:
+            found = await self.questions.api(f"STREAM.MSG.GET.{self.name}", question, deadline)
+        except NoMessage:
+            return None
+        return kept_entry(found["message"])
+
+    async def _widen(self, deadline: float, *, create: bool) -> None:
+        """Let the stream of an older version take the subjects of this one."""
+        if not create:
+            raise InvalidState(f"{self.where}: it is older, and migrate=False forbids to change it")
+        found = await self.questions.api(f"STREAM.INFO.{self.name}", {}, deadline)
+        config = found["config"]
+        config["subjects"] = sorted({*config["subjects"], *self._shape.subjects(self.root)})
+        await self.questions.api(f"STREAM.UPDATE.{self.name}", config, deadline)
+
     def _fitting(self, subjects: Sequence[str]) -> Sequence[str]:
         """The first of them, as many as fit into one question."""
-        room = self._connection.max_payload - _AROUND
+        room = self.room - _AROUND
         for at, subject in enumerate(subjects):
             room -= len(subject) + len('"",')
             if room < 0:
                 return subjects[: max(1, at)]
         return subjects
-
-    def _wanted(self) -> dict[str, Any]:
-        """The stream as it is made."""
-        config: dict[str, Any] = {
-            "name": self.name,
-            "description": self._shape.description,
-            "subjects": [f"{self.root}.{kind}" for kind in self._shape.kinds],
-            "retention": "limits",
-            "storage": "file",
-            "num_replicas": self._config.replicas,
-            "discard": "new",  # a full stream refuses, it does not forget
-            "allow_direct": True,
-            "allow_msg_ttl": True,
-            **self._shape.settings,
-        }
-        if self._connection.version >= _ATOMIC_SERVER:
-            config["allow_atomic"] = True
-        return config
 
     async def _newest(
         self, subjects: Sequence[str], deadline: float
@@ -319,32 +275,3 @@ class Stream:
         seq = int(self.questions.checked(answer)["seq"])
         self.seen = max(self.seen, seq)
         return seq
-
-
-def _headers(message: Message) -> dict[str, str]:
-    headers = {} if message.expected is None else {_EXPECTED: str(message.expected)}
-    if message.ttl_secs is not None:
-        headers["Nats-TTL"] = str(message.ttl_secs)
-    if message.marker:
-        headers["Nats-Marker-Reason"] = "Remove"
-    if message.once is not None:
-        headers["Nats-Msg-Id"] = message.once
-    return headers
-
-
-def entry_of(message: Msg) -> Entry:
-    """A message as a direct read gives it."""
-    headers = message.headers or {}
-    return Entry(headers["Nats-Subject"], int(headers["Nats-Sequence"]), message.data)
-
-
-def kept_entry(kept: Mapping[str, Any]) -> Entry:
-    """A message as the leader tells it."""
-    return Entry(kept["subject"], kept["seq"], base64.b64decode(kept.get("data", "")))
-
-
-def _us(text: str) -> int:
-    """An instant as NATS writes it, with nanoseconds, in microseconds."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    instant = datetime.fromisoformat(f"{whole}+00:00")
-    return to_us(instant) + int(fraction[:6].ljust(6, "0"))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
-from holdfast.backends.nats.stream import Message, Stream
+from holdfast.backends.nats.stream import Stream
 from holdfast.errors import StoreError
 
 _PAUSE = 0.002

@@ -1,4 +1,4 @@
-"""Who waits for messages is woken by a plain message of NATS, sent when something was stored.
+"""Who waits for messages or events is woken by a plain message of NATS, sent when one was stored.
 
 It may be lost, with who sent it or with a connection: who waits looks every few seconds anyway.
 """
@@ -15,7 +15,6 @@ from holdfast.backends.nats.errors import NotSent
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import namespace_token
 from holdfast.errors import StoreError
-from holdfast.facets.transport import LOG
 from holdfast.facets.watch import Listener
 from holdfast.runtime.hub import Hub
 
@@ -25,10 +24,11 @@ _PATIENCE = 5.0  # of a listener, beside what it hears
 class Wakes:
     """See above."""
 
-    def __init__(self, db: NatsDb, stream: Stream, poll_interval: float) -> None:
+    def __init__(self, db: NatsDb, stream: Stream, poll_interval: float, word: str) -> None:
         self._db = db
         self._stream = stream
-        self._root = f"{stream.root}.wake."
+        self._word = word
+        self._root = f"{stream.root}.{word}."
         self._poll_interval = poll_interval
         self.hub = Hub(db.runtime, self._patience)
         self._lock = threading.Lock()
@@ -36,8 +36,8 @@ class Wakes:
         self._hearing = False
 
     def listen(self, namespace: str) -> Listener:
-        """One who hears of the namespace's messages."""
-        listener = self.hub.listen((LOG, namespace_token(namespace)))
+        """One who hears of what is new in the namespace."""
+        listener = self.hub.listen((self._word, namespace_token(namespace)))
         with self._lock:
             start = not self._asked
             self._asked = True
@@ -46,9 +46,9 @@ class Wakes:
         return listener
 
     async def tell(self, namespace: str) -> None:
-        """Wake who waits for the namespace's messages, in whatever process."""
+        """Wake who waits for that, in whatever process."""
         token = namespace_token(namespace)
-        self.hub.tell([(LOG, token)])
+        self.hub.tell([(self._word, token)])
         with contextlib.suppress(NotSent):
             await self._db.connection.tell(self._root + token, b"", {})
 
@@ -66,4 +66,4 @@ class Wakes:
         self.hub.tell_all()  # what came before it was heard
 
     async def _told(self, message: Msg) -> None:
-        self.hub.tell([(LOG, message.subject.removeprefix(self._root))])
+        self.hub.tell([(self._word, message.subject.removeprefix(self._root))])

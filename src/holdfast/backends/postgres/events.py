@@ -22,7 +22,7 @@ class PostgresEvents(SqlEvents):
         batches = EventBatches(
             append=AppendEvents(queries["append_events"]),
             delete=DeleteRuns(queries["delete_run"]),
-            put=PutSnapshots(queries["put_snapshot"]),
+            put=PutViews(queries["put_view"]),
         )
         super().__init__(db, batches, EventQueries.of(queries))
 
@@ -89,8 +89,8 @@ class DeleteRuns:
         return answers
 
 
-class PutSnapshots:
-    """Keeps snapshots, each unless a later one is there."""
+class PutViews:
+    """Keeps views, each unless a later one is there."""
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -99,10 +99,11 @@ class PutSnapshots:
         """See Batch."""
         del repeat  # the same again is no harm
         answers = []
-        for (namespace, run_id), generation, snapshot in items:
+        for (namespace, run_id), view, generation, snapshot in items:
             params = {
                 "namespace": namespace,
                 "run_id": run_id,
+                "view": view,
                 "generation": generation,
                 **snapshot._asdict(),
             }

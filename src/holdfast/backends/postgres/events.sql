@@ -49,13 +49,13 @@ LIMIT :limit
 -- name: get_state
 SELECT r.id, r.last_seq, s.last_seq, s.payload
 FROM hf.runs AS r
-LEFT JOIN hf.snapshots AS s ON s.run = r.id
+LEFT JOIN hf.run_views AS s ON s.run = r.id AND s.view = :view
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
   AND r.last_seq > 0
 
--- name: put_snapshot
+-- name: put_view
 WITH kept AS (
     SELECT r.id
     FROM hf.runs AS r
@@ -66,11 +66,11 @@ WITH kept AS (
     FOR SHARE
 ),
 put AS (
-    INSERT INTO hf.snapshots AS s (run, last_seq, payload)
-    SELECT k.id, :last_seq, :payload
+    INSERT INTO hf.run_views AS s (run, view, last_seq, payload)
+    SELECT k.id, :view, :last_seq, :payload
     FROM kept AS k
-    ON CONFLICT (run) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
-    WHERE excluded.last_seq > s.last_seq
+    ON CONFLICT (run, view) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
+    WHERE excluded.last_seq >= s.last_seq
 )
 SELECT count(*) FROM kept
 

@@ -15,8 +15,8 @@ from holdfast.backends.sql.records import (
     RecordBatches,
     RecordQueries,
     SqlRecords,
-    pack,
     stored,
+    to_text,
 )
 from holdfast.errors import StoreError
 from holdfast.facets.names import prefix_end
@@ -220,7 +220,7 @@ def _put(write: RecordWrite) -> dict[str, object]:
     return {
         "namespace": namespace,
         "key": key,
-        "set": pack(write.set),  # type: ignore[arg-type]  # bytes only: see _are_puts
+        "set": to_text(write.set),  # type: ignore[arg-type]  # bytes only: see _are_puts
         "ttl_us": str(write.ttl_us),  # as text: an int's type would depend on its size
         "op_id": write.op_id.hex(),
     }
@@ -230,7 +230,7 @@ def _puts(items: Sequence[RecordWrite]) -> dict[str, object]:
     return {
         "namespaces": text_array([write.key[0] for write in items]),
         "keys": text_array([write.key[1] for write in items]),
-        "set": text_array([pack(write.set) for write in items]),  # type: ignore[arg-type]
+        "set": text_array([to_text(write.set) for write in items]),  # type: ignore[arg-type]
         "ttl_us": plain_array([write.ttl_us for write in items]),
         "op_ids": plain_array([write.op_id.hex() for write in items]),
     }
@@ -244,8 +244,8 @@ def _spelled(write: RecordWrite, *, repeat: bool) -> dict[str, object]:
     return {
         "namespace": namespace,
         "key": key,
-        "expect": pack(write.expect) if write.expect else None,
-        "set": pack(plain),
+        "expect": to_text(write.expect) if write.expect else None,
+        "set": to_text(plain),
         "stamps": _after(stamps) if stamps else None,
         "replace": write.replace,
         "must_exist": write.must_exist,
@@ -256,7 +256,7 @@ def _spelled(write: RecordWrite, *, repeat: bool) -> dict[str, object]:
 
 
 def _after(stamps: dict[str, Stamp]) -> str:
-    return pack({name: b"%d" % stamp.after_us for name, stamp in stamps.items()})
+    return to_text({name: b"%d" % stamp.after_us for name, stamp in stamps.items()})
 
 
 def _arrays(writes: list[dict[str, object]]) -> dict[str, object]:

@@ -481,7 +481,7 @@ BEGIN
         IF v_count = p_limit THEN
             RETURN false;
         END IF;
-        DELETE FROM "holdfast".snapshots AS s WHERE s.run = v_run;
+        DELETE FROM "holdfast".run_views AS s WHERE s.run = v_run;
         DELETE FROM "holdfast".runs AS r WHERE r.id = v_run;
     END LOOP;
     RETURN true;
@@ -1752,6 +1752,13 @@ CREATE TABLE holdfast.records (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE holdfast.run_views (
+    run bigint NOT NULL,
+    view text NOT NULL COLLATE pg_catalog."C",
+    last_seq bigint NOT NULL,
+    payload text NOT NULL
+);
+
 ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.runs_id_seq
     START WITH 1
@@ -1759,12 +1766,6 @@ ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
-);
-
-CREATE TABLE holdfast.snapshots (
-    run bigint NOT NULL,
-    last_seq bigint NOT NULL,
-    payload text NOT NULL
 );
 
 ALTER TABLE ONLY holdfast.branches
@@ -1818,11 +1819,11 @@ ALTER TABLE ONLY holdfast.record_indexes
 ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (namespace, key);
 
+ALTER TABLE ONLY holdfast.run_views
+    ADD CONSTRAINT run_views_pkey PRIMARY KEY (run, view);
+
 ALTER TABLE ONLY holdfast.runs
     ADD CONSTRAINT runs_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY holdfast.snapshots
-    ADD CONSTRAINT snapshots_pkey PRIMARY KEY (run);
 
 ALTER TABLE ONLY holdfast.store_state
     ADD CONSTRAINT store_state_pkey PRIMARY KEY (id);

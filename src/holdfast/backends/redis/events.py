@@ -44,7 +44,7 @@ class RedisEvents:
         self._append = AppendEvents(keys)
         self._read = Script("read_events")
         self._delete = Script("delete_run")
-        self._keep = Script("keep_snapshot")
+        self._keep = Script("keep_view")
 
     async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
         """See EventsBackend."""
@@ -91,23 +91,25 @@ class RedisEvents:
         (done,) = await self._db.ask([self._delete.call([base], arguments)], base)
         return None if done == _NOT_THERE else bool(done)
 
-    async def state(self, run: RunKey) -> RunState | None:
+    async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
-        command = (b"HMGET", base + b":h:" + run_id.encode(), b"g", b"n", b"s", b"p")
+        fields = (b"g", b"n", b"s" + view.encode(), b"p" + view.encode())
+        command = (b"HMGET", base + b":h:" + run_id.encode(), *fields)
         ((generation, last_seq, kept_seq, payload),) = await self._db.ask([command], base)
         if last_seq is None:
             return None
         kept = None if payload is None else StoredSnapshot(int(kept_seq), payload.decode())
         return RunState(int(generation), int(last_seq), kept)
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
         namespace, run_id = run
         base = self._keys.base(namespace)
         last_seq, payload = snapshot
-        arguments = [run_id.encode(), b"%d" % generation, b"%d" % last_seq, payload.encode()]
+        arguments = [run_id.encode(), view.encode(), b"%d" % generation]
+        arguments += [b"%d" % last_seq, payload.encode()]
         (kept,) = await self._db.ask([self._keep.call([base], arguments)], base)
         return bool(kept)
 

@@ -26,7 +26,8 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
-    hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration), s, p: snapshot
+    hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration); of each VIEW
+                                     sVIEW: up to which event it is, pVIEW: what it is
     hf:{default}:k:RUN       hash    k KEY and i EVENT_ID -> the number of the event that has it
     hf:{default}:v:RUN       hash    number -> event; once the run is deleted, w:GENERATION
     hf:{default}:runs        zset    the run ids

@@ -25,9 +25,10 @@ Outcome = Sequence[Appended] | Refused
 
 
 class Put(NamedTuple):
-    """A snapshot to keep."""
+    """A view to keep."""
 
     run: RunKey
+    view: str
     generation: int
     snapshot: StoredSnapshot
 
@@ -114,9 +115,9 @@ class SqlEvents:
         (done,) = await self._db.write(self._batches.delete, [gone])
         return done
 
-    async def state(self, run: RunKey) -> RunState | None:
+    async def state(self, run: RunKey, view: str) -> RunState | None:
         """See EventsBackend."""
-        params = {"namespace": run[0], "run_id": run[1]}
+        params = {"namespace": run[0], "run_id": run[1], "view": view}
         rows = await self._db.fetch(self._own.state, params)
         if not rows:
             return None
@@ -124,9 +125,9 @@ class SqlEvents:
         kept = None if payload is None else StoredSnapshot(kept_seq, payload)
         return RunState(generation, last_seq, kept)
 
-    async def keep(self, run: RunKey, generation: int, snapshot: StoredSnapshot) -> bool:
+    async def keep(self, run: RunKey, view: str, generation: int, snapshot: StoredSnapshot) -> bool:
         """See EventsBackend."""
-        (kept,) = await self._db.write(self._batches.put, [Put(run, generation, snapshot)])
+        (kept,) = await self._db.write(self._batches.put, [Put(run, view, generation, snapshot)])
         return kept
 
     async def start(self) -> Position:

@@ -1,4 +1,7 @@
-r"""Records on an SQL engine: one row each, its fields as a JSON object of texts.
+r"""Records on an SQL engine: one row each, its fields packed.
+
+On SQLite as MessagePack, which has bytes. On PostgreSQL, whose functions work on them, and in
+older rows of SQLite as a JSON object of texts:
 
     {"state": b"pending", "n": b"7"}   ->  {"state":"pending","n":"7"}
     {"raw": b"\xff"}                   ->  {"raw":"\u0001/w=="}
@@ -36,35 +39,42 @@ from holdfast.facets.records import (
 )
 
 _MARK = "\x01"
-_MARKED = "\\u0001"  # as JSON has it
+_CONTROL = "\\u000"  # as JSON has it
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
+_from_bytes = msgspec.msgpack.Decoder(Fields).decode
 
 
-def pack(fields: Mapping[str, bytes | None]) -> str:
-    """The fields as they are kept; None, which only a change has, becomes null."""
+to_bytes = msgspec.msgpack.Encoder().encode
+"""The fields as SQLite keeps them."""
+
+
+def to_text(fields: Mapping[str, bytes | None]) -> str:
+    """The fields as PostgreSQL keeps them; None, which only a change has, becomes null."""
     try:
-        texts = b"\0".join(fields.values()).decode().split("\0")  # type: ignore[arg-type]
+        texts = map(bytes.decode, fields.values())  # type: ignore[arg-type]
         packed = _encode(dict(zip(fields, texts, strict=True))).decode()
-        if _MARKED not in packed:
+        if _CONTROL not in packed:  # neither a NUL nor a mark anywhere
             return packed
-    except (TypeError, ValueError):
-        pass  # a value is None, holds a NUL or is not UTF-8
+    except (TypeError, UnicodeDecodeError):
+        pass  # a value is None or not UTF-8
     return _encode({n: None if v is None else _text(v) for n, v in fields.items()}).decode()
 
 
-def unpack(packed: str) -> Fields:
+def unpack(packed: str | bytes) -> Fields:
     """The fields that were kept so."""
     try:
+        if type(packed) is bytes:
+            return _from_bytes(packed)
         texts = _decode(packed)
-        if _MARKED in packed:
+        if _CONTROL in packed:
             return {name: _bytes(text) for name, text in texts.items()}
-        return dict(zip(texts, "\0".join(texts.values()).encode().split(b"\0"), strict=True))
+        return {name: text.encode() for name, text in texts.items()}
     except (msgspec.DecodeError, ValueError) as exc:
         raise Corrupt(f"the fields of a record cannot be read: {exc}") from exc
 
 
-def stored(packed: str | None, left_us: int | None) -> StoredRecord | None:
+def stored(packed: str | bytes | None, left_us: int | None) -> StoredRecord | None:
     """A row's record; None if it was deleted or its time is up."""
     if packed is None or (left_us is not None and left_us <= 0):
         return None

@@ -22,7 +22,7 @@ class SqliteEvents(SqlEvents):
     """See EventsBackend and EventLog."""
 
     def __init__(self, db: SqliteScope) -> None:
-        batches = EventBatches(append=AppendEvents(), delete=DeleteRuns(), put=PutSnapshots())
+        batches = EventBatches(append=AppendEvents(), delete=DeleteRuns(), put=PutViews())
         super().__init__(db, batches, EventQueries.of(_OWN))
 
 
@@ -119,13 +119,13 @@ class DeleteRuns:
             on.execute(_OWN["drop_events"], (gone, limit))
             if on.raw.changes() == limit:
                 return False
-            on.execute(_OWN["drop_snapshot"], (gone,))
+            on.execute(_OWN["drop_views"], (gone,))
             on.execute(_OWN["drop_run"], (gone,))
         return True
 
 
-class PutSnapshots:
-    """Keeps snapshots, each unless a later one is there."""
+class PutViews:
+    """Keeps views, each unless a later one is there."""
 
     async def apply(
         self, on: SqliteConnection, items: Sequence[Put], *, repeat: bool
@@ -137,6 +137,6 @@ class PutSnapshots:
             run: Any = on.execute(_FIND_RUN, put.run).get
             there = run is not None and run[0] == put.generation
             if there:
-                on.execute(_OWN["put_snapshot"], (put.generation, *put.snapshot))
+                on.execute(_OWN["put_view"], (put.generation, put.view, *put.snapshot))
             outcomes.append(there)
         return outcomes

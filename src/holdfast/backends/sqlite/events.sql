@@ -88,8 +88,8 @@ WHERE commit_id IN (
 DELETE FROM hf.runs
 WHERE id = :id
 
--- name: drop_snapshot
-DELETE FROM hf.snapshots
+-- name: drop_views
+DELETE FROM hf.run_views
 WHERE run = :run
 
 -- name: set_commit_floor
@@ -98,17 +98,17 @@ UPDATE hf.store_state SET commit_floor = (SELECT commit_id FROM hf.last_commit)
 -- name: get_state
 SELECT r.id, r.last_seq, s.last_seq, s.payload
 FROM hf.runs AS r
-LEFT JOIN hf.snapshots AS s ON s.run = r.id
+LEFT JOIN hf.run_views AS s ON s.run = r.id AND s.view = :view
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
   AND r.last_seq > 0
 
--- name: put_snapshot
-INSERT INTO hf.snapshots (run, last_seq, payload)
-VALUES (:run, :last_seq, :payload)
-ON CONFLICT (run) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
-WHERE excluded.last_seq > last_seq
+-- name: put_view
+INSERT INTO hf.run_views (run, view, last_seq, payload)
+VALUES (:run, :view, :last_seq, :payload)
+ON CONFLICT (run, view) DO UPDATE SET last_seq = excluded.last_seq, payload = excluded.payload
+WHERE excluded.last_seq >= last_seq
 
 -- name: find_position
 SELECT (SELECT max(epoch) FROM hf.epochs), 0, commit_id

@@ -15,8 +15,8 @@ from holdfast.backends.sql.records import (
     RecordQueries,
     SqlRecords,
     index_row,
-    pack,
     stored,
+    to_bytes,
     unpack,
 )
 from holdfast.backends.sqlite.connection import SqliteConnection
@@ -99,7 +99,9 @@ class WriteRecords:
             if plain and write.blind and (after := apply_write(write, {}, now)):
                 commit_id += 1
                 ends = expiry(write, None, now)
-                on.execute(_PUT_ROW, (*write.key, pack(after), ends, now, commit_id, write.op_id))
+                on.execute(
+                    _PUT_ROW, (*write.key, to_bytes(after), ends, now, commit_id, write.op_id)
+                )
                 outcomes.append(True)
                 continue
             row_id, packed, expires_at, updated_at, op_id = (
@@ -128,7 +130,7 @@ class WriteRecords:
             ends = (
                 expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US
             )
-            kept = pack(after) if after else None
+            kept = to_bytes(after) if after else None
             if row_id is None:
                 on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
             else:

@@ -188,12 +188,12 @@ BEGIN
     VALUES (new.commit_id, new.id, new.updated_at);
 END;
 
-CREATE TABLE holdfast_records (
+CREATE TABLE "holdfast_records" (
     id INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
     key TEXT NOT NULL,
-    -- JSON, see sql/records.py. NULL: it was deleted, and its last operation is remembered.
-    fields TEXT,
+    -- See sql/records.py. NULL: it was deleted, and its last operation is remembered.
+    fields ANY,
     -- From then on it is absent; a deleted one's row may go.
     expires_at INTEGER,
     updated_at INTEGER NOT NULL,
@@ -204,6 +204,14 @@ CREATE TABLE holdfast_records (
 CREATE INDEX holdfast_records_by_expiry ON holdfast_records (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE UNIQUE INDEX holdfast_records_by_key ON holdfast_records (namespace, key);
+
+CREATE TABLE holdfast_run_views (
+    run INTEGER NOT NULL,
+    view TEXT NOT NULL,
+    last_seq INTEGER NOT NULL,
+    payload TEXT NOT NULL,
+    PRIMARY KEY (run, view)
+) STRICT;
 
 CREATE TABLE holdfast_runs (
     -- Never given out again: another run of the same name is another one.
@@ -216,12 +224,6 @@ CREATE TABLE holdfast_runs (
 ) STRICT;
 
 CREATE UNIQUE INDEX holdfast_runs_by_name ON holdfast_runs (namespace, run_id) WHERE NOT gone;
-
-CREATE TABLE holdfast_snapshots (
-    run INTEGER PRIMARY KEY,
-    last_seq INTEGER NOT NULL,
-    payload TEXT NOT NULL
-) STRICT;
 
 CREATE TABLE holdfast_store_state (
     id INTEGER PRIMARY KEY CHECK (id = 1),

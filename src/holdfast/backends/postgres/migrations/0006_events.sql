@@ -38,11 +38,13 @@ CREATE UNIQUE INDEX events_by_key ON hf.events (run, key);
 
 CREATE UNIQUE INDEX events_by_id ON hf.events (run, event_id);
 
--- The snapshot of a run as a projector left it: true up to its number.
-CREATE TABLE hf.snapshots (
-    run bigint PRIMARY KEY,
+-- The views of a run as a projector left them: true up to that number.
+CREATE TABLE hf.run_views (
+    run bigint NOT NULL,
+    view text COLLATE "C" NOT NULL,
     last_seq bigint NOT NULL,
-    payload text NOT NULL
+    payload text NOT NULL,
+    PRIMARY KEY (run, view)
 );
 
 CREATE FUNCTION hf.keep_events() RETURNS trigger
@@ -255,7 +257,7 @@ BEGIN
         IF v_count = p_limit THEN
             RETURN false;
         END IF;
-        DELETE FROM hf.snapshots AS s WHERE s.run = v_run;
+        DELETE FROM hf.run_views AS s WHERE s.run = v_run;
         DELETE FROM hf.runs AS r WHERE r.id = v_run;
     END LOOP;
     RETURN true;

@@ -41,11 +41,13 @@ BEGIN
     SELECT raise(ABORT, 'events are never deleted one by one: delete the run');
 END;
 
--- The snapshot of a run as a projector left it: true up to its number.
-CREATE TABLE holdfast_snapshots (
-    run INTEGER PRIMARY KEY,
+-- The views of a run as a projector left them: true up to that number.
+CREATE TABLE holdfast_run_views (
+    run INTEGER NOT NULL,
+    view TEXT NOT NULL,
     last_seq INTEGER NOT NULL,
-    payload TEXT NOT NULL
+    payload TEXT NOT NULL,
+    PRIMARY KEY (run, view)
 ) STRICT;
 
 DROP VIEW holdfast_last_commit;

@@ -1,1 +1,0 @@
--- Nothing: here the statement that writes records writes their log too.

@@ -1,0 +1,2 @@
+-- Nothing: fields stay JSON here, where functions work on them, and the statement that writes
+-- records writes their log too.

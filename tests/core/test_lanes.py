@@ -1,0 +1,81 @@
+"""Lanes: a few callers share a flush; of many, some are prepared while others are under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.runtime.aio import AsyncioRuntime
+from holdfast.runtime.contract import Coalescer, Unit
+
+
+class Server:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.flushes: list[int] = []
+        self.under_way = self.most_under_way = 0
+        self.gate = asyncio.Event()
+        self.lanes: Coalescer = AsyncioRuntime().lanes(self.flush)
+
+    async def flush(self, units: list[Unit]) -> None:
+        self.flushes.append(len(units))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await self.gate.wait()
+        self.under_way -= 1
+        for unit in units:
+            unit.answers = unit.items
+            unit.settled = True
+
+    async def call(self, item: int) -> int:
+        unit = Unit(None, (item,))
+        await self.lanes.submit(unit)
+        (answer,) = unit.result()
+        return int(answer)
+
+
+async def _calls(server: Server, count: int) -> list[asyncio.Task[int]]:
+    calls = [asyncio.create_task(server.call(item)) for item in range(count)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return calls
+
+
+def test_few_callers_share_one_flush() -> None:
+    async def scene() -> None:
+        server = Server()
+        calls = await _calls(server, 10)
+        server.gate.set()
+        assert await asyncio.gather(*calls) == list(range(10))
+        assert server.flushes == [10]
+
+    asyncio.run(scene())
+
+
+def test_of_many_callers_two_flushes_are_under_way_at_once() -> None:
+    async def scene() -> None:
+        server = Server()
+        calls = await _calls(server, 100)
+        assert server.under_way == 2
+        assert sum(server.flushes) == 100
+        assert min(server.flushes) >= 40
+        server.gate.set()
+        assert await asyncio.gather(*calls) == list(range(100))
+        assert server.most_under_way == 2
+
+    asyncio.run(scene())
+
+
+def test_draining_waits_for_every_lane() -> None:
+    async def scene() -> None:
+        server = Server()
+        calls = await _calls(server, 100)
+        draining = asyncio.create_task(server.lanes.drain())
+        await asyncio.sleep(0.01)
+        assert not draining.done()
+        server.gate.set()
+        await draining
+        assert server.under_way == 0
+        await asyncio.gather(*calls)
+
+    asyncio.run(scene())
