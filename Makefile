@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed events duplicates pgbouncer clean
+.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed lag events duplicates pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,6 +29,7 @@ check: $(READY)  ## lint, types, import contracts, generated code, schemas
 bench: $(READY)  ## compare with raw drivers and peers; prints tables
 	$(BIN)/python -m bench cells
 	$(BIN)/python -m bench records
+	$(BIN)/python -m bench events
 
 generate: $(READY)  ## write sync/, schema.sql and the capability table anew
 	$(BIN)/python -m tools.generate_sync
@@ -42,7 +43,7 @@ format: $(READY)  ## put the code into its form
 lock: $(READY)  ## choose the newest versions and write requirements.lock
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --no-header --no-annotate --no-emit-options --strip-extras --allow-unsafe \
-		--extra postgres --extra redis --extra nats --extra claimcheck \
+		--extra postgres --extra redis --extra nats --extra claimcheck --extra eventsourcing \
 		--extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
 
 kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on PostgreSQL
@@ -67,6 +68,9 @@ machine: $(READY)  ## 20,000 random programs of 100 steps on each engine
 
 feed: $(READY)  ## a million changes followed on each engine
 	HOLDFAST_CHANGES=1000000 $(BIN)/python -m pytest tests/feed/test_feed.py -s
+
+lag: $(READY)  ## how far the projector is behind while 500 events come each second
+	$(BIN)/python -m tests.projector.lag
 
 events: $(READY)  ## 16 writers and readers of the feed, 2,000 calls of each writer
 	HOLDFAST_APPENDS=2000 $(BIN)/python -m pytest tests/races/test_events.py -s

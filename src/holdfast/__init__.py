@@ -8,6 +8,7 @@ async with holdfast.open_async("postgresql://localhost/app") as store:
 """
 
 from holdfast.aio.archiver import AsyncArchiver
+from holdfast.aio.projector import AsyncProjector
 from holdfast.aio.store import AsyncStore
 from holdfast.aio.sweeper import AsyncSweeper
 from holdfast.archive import read_archive
@@ -23,6 +24,7 @@ from holdfast.errors import (
     LockConflict,
     NotFound,
     PreconditionFailed,
+    ProjectionFailed,
     Serialization,
     StoreClosed,
     StoreError,
@@ -34,7 +36,17 @@ from holdfast.errors import (
 from holdfast.facets.backend import Capability
 from holdfast.facets.branches import Branch, Change, MergeResult
 from holdfast.facets.cells import Cell, CellChange
-from holdfast.facets.daemons import ArchiverStatus, ArchiveTotals, SweepResult
+from holdfast.facets.daemons import (
+    ArchiverStatus,
+    ArchiveTotals,
+    MarkKind,
+    ProjectorAlert,
+    ProjectorStatus,
+    ProjectTotals,
+    Resync,
+    RunMark,
+    SweepResult,
+)
 from holdfast.facets.events import AppendResult, Event, FeedEvent, idempotency_key
 from holdfast.facets.projection import RunSnapshot, RunStatus, StepSnapshot, StepStatus
 from holdfast.facets.records import Record, RecordChange, RecordIndex, Stamp
@@ -42,9 +54,11 @@ from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.search import SearchHit
 from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
+from holdfast.facets.views import Projection, View
 from holdfast.facets.watch import CAUGHT_UP
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.archiver import Archiver
+from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
 from holdfast.sync.sweeper import Sweeper
 
@@ -59,6 +73,7 @@ __all__ = [
     "ArchiverStatus",
     "AsyncArchiver",
     "AsyncClaimCheck",
+    "AsyncProjector",
     "AsyncStore",
     "AsyncSweeper",
     "Branch",
@@ -77,13 +92,22 @@ __all__ = [
     "InvalidArgument",
     "InvalidState",
     "LockConflict",
+    "MarkKind",
     "MergeResult",
     "Message",
     "NotFound",
     "PreconditionFailed",
+    "ProjectTotals",
+    "Projection",
+    "ProjectionFailed",
+    "Projector",
+    "ProjectorAlert",
+    "ProjectorStatus",
     "Record",
     "RecordChange",
     "RecordIndex",
+    "Resync",
+    "RunMark",
     "RunSnapshot",
     "RunStatus",
     "ScanFilter",
@@ -104,6 +128,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "View",
     "idempotency_key",
     "migrate",
     "open",

@@ -139,6 +139,12 @@ class StoreClosed(StoreError):
     code = "store_closed"
 
 
+class ProjectionFailed(StoreError):
+    """A projection's fold raised, or gave what cannot be kept; what it raised is the cause."""
+
+    code = "projection_failed"
+
+
 class Corrupt(StoreError):
     """The stored data is damaged, or is not a Holdfast database."""
 

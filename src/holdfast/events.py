@@ -16,19 +16,23 @@ from holdfast.facets.projection import (
     StepStatus,
     fold,
 )
+from holdfast.facets.views import RUN, Projection, View
 
 __all__ = [
     "CONTRACT_VERSION",
     "EVENT_TYPES",
+    "RUN",
     "AppendResult",
     "Event",
     "Exported",
     "FeedEvent",
     "Imported",
+    "Projection",
     "RunSnapshot",
     "RunStatus",
     "StepSnapshot",
     "StepStatus",
+    "View",
     "fold",
     "idempotency_key",
 ]

@@ -22,6 +22,7 @@ CODES = {
     "LockConflict": "lock_conflict",
     "NotFound": "not_found",
     "PreconditionFailed": "precondition_failed",
+    "ProjectionFailed": "projection_failed",
     "Serialization": "serialization",
     "StoreClosed": "store_closed",
     "StoreError": "store_error",

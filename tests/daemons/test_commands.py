@@ -35,6 +35,16 @@ def test_help_names_the_commands_and_their_options() -> None:
             "--once",
             "--json",
         ],
+        "project": [
+            "--all-namespaces",
+            "--projection",
+            "--shards",
+            "--lease",
+            "--every",
+            "--resync",
+            "--once",
+            "--json",
+        ],
         "archive": [
             "FOLDER",
             "--all-namespaces",
@@ -53,7 +63,7 @@ def test_help_names_the_commands_and_their_options() -> None:
 def test_every_option_is_in_the_documentation() -> None:
     page = Path(__file__).resolve().parents[2] / "docs/daemons.md"
     told = page.read_text(encoding="utf-8")
-    for name in ("sweep", "archive"):
+    for name in ("sweep", "archive", "project"):
         _, output, _ = _run(name, "--help")
         options = set(re.findall(r"(?<!\w)--[a-z-]+", output)) - {"--help"}
         assert len(options) > 5
@@ -77,6 +87,13 @@ def test_every_option_is_in_the_documentation() -> None:
         ["archive", "sqlite:///{}/x.db", "{}/a", "--batch", "0"],
         ["archive", "sqlite:///{}/x.db", "{}/a", "--subject", "a b"],
         ["archive", "sqlite:///{}/x.db", "{}/a", "--group", "a:b"],
+        ["project"],
+        ["project", "sqlite:///{}/x.db", "--shards", "0"],
+        ["project", "sqlite:///{}/x.db", "--lease", "0"],
+        ["project", "sqlite:///{}/x.db", "--resync", "SOMETIMES"],
+        ["project", "sqlite:///{}/x.db", "--projection", "tests.projector.views"],
+        ["project", "sqlite:///{}/x.db", "--projection", "no.such.module:cost"],
+        ["project", "sqlite:///{}/x.db", "--projection", "tests.projector.views:event"],
     ],
 )
 def test_wrong_call_is_refused_with_2(arguments: list[str], tmp_path: Path) -> None:

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
-import msgspec
-
-from holdfast import codec
 from holdfast.aio.watch import AsyncWatch
+from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState, NotFound
 from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
-    RUN_VIEW,
     Append,
     AppendResult,
     Event,
@@ -34,7 +32,6 @@ from holdfast.facets.events import (
     NewEvent,
     Refused,
     StoredEvent,
-    StoredSnapshot,
     check_seq,
     new_event,
     read_event,
@@ -42,16 +39,19 @@ from holdfast.facets.events import (
     result,
 )
 from holdfast.facets.events_feed import EventSource
-from holdfast.facets.feed import BEGINNING, from_cursor
+from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
 from holdfast.facets.names import check_name
-from holdfast.facets.projection import RunSnapshot, fold
+from holdfast.facets.projection import RunSnapshot
+from holdfast.facets.snapshot_cache import SnapshotCache
+from holdfast.facets.views import RUN, Projection, View, check_projection
+from holdfast.facets.views_reading import Begin, Read, Views
 from holdfast.facets.watch import Seen, Watching
 
 _log = logging.getLogger("holdfast.events")
-_PAGE = 1000  # events that are in memory at a time
 _MOST_AT_A_TIME = 10_000
 _DELETE_PAGE = 500  # per transaction, so that others get their turn
 
+S = TypeVar("S")
 Found = list[Event]
 Results = list[AppendResult]
 Names = list[str]
@@ -60,11 +60,25 @@ Names = list[str]
 class AsyncEvents:
     """The runs of one namespace."""
 
-    def __init__(self, backend: EventFacets, namespace: str, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        backend: EventFacets,
+        namespace: str,
+        config: StoreConfig,
+        *,
+        begin: Begin | None = None,
+        cache: SnapshotCache | None = None,
+        inline: tuple[Projection[Any], ...] = (),
+    ) -> None:
+        """`begin` makes a transaction; without it this is inside one."""
         self._backend = backend
         self._events = backend.events
         self._namespace = namespace
         self._config = config
+        self._begin = begin
+        self._views = Views(backend, config.payload_max_bytes, begin)
+        self._cache = SnapshotCache() if cache is None else cache
+        self._inline = inline
 
     async def append_event(self, event: Event, *, expected_seq: int | None = None) -> AppendResult:
         """The event's number in its run, once it is durable.
@@ -92,7 +106,15 @@ class AsyncEvents:
         if expected_seq is not None:
             check_seq(expected_seq, "expected_seq")
         append = Append((self._namespace, run_id), new, expected_seq)
-        (answer,) = await self._events.append([append], self._size(run_id, new))
+        size = self._size(run_id, new)
+        try:
+            if self._inline:
+                require(self._backend, Capability.TRANSACTIONS)
+                answer = await self._views.append(append, size, self._inline)
+            else:
+                (answer,) = await self._events.append([append], size)
+        finally:
+            self._cache.forget(append.run)
         if isinstance(answer, Refused):
             raise refusal(append, answer)
         return [result(one, event) for one, event in zip(answer, new, strict=True)]
@@ -109,27 +131,60 @@ class AsyncEvents:
             for stored in await self._events.fetch(place, after=after_seq, limit=limit)
         ]
 
-    async def get_snapshot(self, run_id: str) -> RunSnapshot | None:
+    async def get_snapshot(self, run_id: str, *, max_age: Duration = 0) -> RunSnapshot | None:
         """The run as it is now, None when there is none.
 
-        What a projector has kept, and the events since then.
+        What a projector has kept, and the events since then. With `max_age` it may be what this
+        store object read at most so many seconds ago, without asking the engine; but never from
+        before the store's own last append to that run.
         """
-        _, snapshot = await self._present(run_id)
-        return snapshot
+        read = await self._read_lately(run_id, max_age)
+        return None if read.generation is None else read.kept.state
 
     async def project_snapshot(self, run_id: str) -> RunSnapshot:
         """The run as all its events make it, from the first one on; PENDING without any."""
         require(self._backend, Capability.EVENTS)
-        return await self._folded(RunSnapshot(check_name(run_id, what="run id")), None)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        read = await self._views.read(place, RUN, from_kept=False)
+        return read.kept.state
 
     async def keep_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The same as `get_snapshot`, and the next one goes on from there."""
-        generation, snapshot = await self._present(run_id)
-        if snapshot is not None:
-            payload = codec.encode(snapshot).decode()
-            kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            await self._events.keep((self._namespace, run_id), RUN_VIEW, generation, kept)
-        return snapshot
+        read = await self._read(RUN, run_id)
+        await self._views.keep((self._namespace, run_id), RUN, read)
+        return None if read.generation is None else read.kept.state
+
+    async def view(self, projection: Projection[S], run_id: str) -> View[S]:
+        """What the projection makes of the run now; of one without events its initial state.
+
+        As `get_snapshot`: what is kept, and the events since then. ProjectionFailed if the fold
+        raises.
+        """
+        read = await self._read(projection, run_id)
+        return View(read.kept.state, read.kept.last_seq)
+
+    async def keep_view(self, projection: Projection[S], run_id: str) -> View[S]:
+        """The same as `view`, and the next one goes on from there."""
+        read = await self._read(projection, run_id)
+        await self._views.keep((self._namespace, run_id), projection, read)
+        return View(read.kept.state, read.kept.last_seq)
+
+    def inline(self, *projections: Projection[Any]) -> AsyncEvents:
+        """The same events, whose appends keep these views in the same transaction.
+
+        When a fold raises, the append fails as a whole with ProjectionFailed.
+        """
+        require(self._backend, Capability.EVENTS)
+        require(self._backend, Capability.TRANSACTIONS)
+        chosen = (*self._inline, *map(check_projection, projections))
+        return AsyncEvents(
+            self._backend,
+            self._namespace,
+            self._config,
+            begin=self._begin,
+            cache=self._cache,
+            inline=chosen,
+        )
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[FeedEvent]:
         """The events of all runs, in one order, then every new one as it comes.
@@ -142,6 +197,19 @@ class AsyncEvents:
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
         return AsyncWatch(Watching(source, listener, position), _told, marker=marker)
+
+    async def feed_end(self) -> str:
+        """A cursor for `feed` from which only what commits from now on is told."""
+        require(self._backend, Capability.EVENTS)
+        log, _ = self._backend.follow_events(self._namespace)
+        return to_cursor(LOG, await log.position())
+
+    async def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = await self._events.state(place, RUN_VIEW)
+        return 0 if state is None else state.last_seq
 
     async def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""
@@ -162,9 +230,10 @@ class AsyncEvents:
 
     async def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
         """The run's generation and what it is, when it may go."""
-        generation, snapshot = await self._present(run_id)
-        if snapshot is None:
+        generation, kept = await self._read(RUN, run_id)
+        if generation is None:
             raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
+        snapshot = kept.state
         if not force and not snapshot.status.terminal:
             raise InvalidState(
                 f"run {run_id!r}: is {snapshot.status}, and only what has ended can be deleted; "
@@ -177,38 +246,34 @@ class AsyncEvents:
     async def _deleted(self, run_id: str, generation: int, last_seq: int | None) -> bool:
         """True when that run is gone; False, and it is whole, when it is not at `last_seq`."""
         place = (self._namespace, run_id)
-        while True:
-            done = await self._events.delete(
-                place, _DELETE_PAGE, generation=generation, last_seq=last_seq
-            )
-            if done is not False:
-                return done is True
-            await self._backend.pause()
+        try:
+            while True:
+                done = await self._events.delete(
+                    place, _DELETE_PAGE, generation=generation, last_seq=last_seq
+                )
+                if done is not False:
+                    return done is True
+                await self._backend.pause()
+        finally:
+            self._cache.forget(place)
 
-    async def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
-        """The run's generation and what it is now."""
+    async def _read(self, projection: Projection[S], run_id: str) -> Read[S]:
         require(self._backend, Capability.EVENTS)
+        check_projection(projection)
         place = (self._namespace, check_name(run_id, what="run id"))
-        while True:
-            state = await self._events.state(place, RUN_VIEW)
-            if state is None:
-                return 0, None
-            kept = state.snapshot
-            snapshot = RunSnapshot(run_id) if kept is None else _snapshot(kept)
-            snapshot = await self._folded(snapshot, state.generation)
-            if snapshot.last_event_seq >= state.last_seq:  # else it was deleted meanwhile
-                return state.generation, snapshot
+        return await self._views.read(place, projection)
 
-    async def _folded(self, snapshot: RunSnapshot, generation: int | None) -> RunSnapshot:
-        place = (self._namespace, snapshot.run_id)
-        while True:
-            page = await self._events.fetch(
-                place, after=snapshot.last_event_seq, limit=_PAGE, generation=generation
-            )
-            snapshot = fold(snapshot, map(read_event, page))
-            if len(page) < _PAGE:
-                return snapshot
-            await self._backend.pause()
+    async def _read_lately(self, run_id: str, max_age: Duration) -> Read[RunSnapshot]:
+        age = duration_us(max_age, name="max_age") / MICROSECONDS
+        if age <= 0:
+            return await self._read(RUN, run_id)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        read = self._cache.get(place, age)
+        if read is None:
+            begun = self._cache.begin()
+            read = await self._read(RUN, run_id)
+            self._cache.put(place, begun, read)
+        return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
         sizes = [len(event.data) + len(event.more or "") for event in events]
@@ -223,10 +288,6 @@ class AsyncEvents:
         if largest > self._config.payload_warn_bytes:
             _log.warning("run %r: an event of %d bytes; large ones are slow", run_id, largest)
         return sum(sizes)
-
-
-def _snapshot(stored: StoredSnapshot) -> RunSnapshot:
-    return msgspec.convert(codec.decode(stored.payload), RunSnapshot)
 
 
 def _told(seen: Seen[StoredEvent], replay: bool, cursor: str | None) -> FeedEvent:  # noqa: FBT001 - see Tell

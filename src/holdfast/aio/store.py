@@ -26,6 +26,8 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
+from holdfast.facets.projecting_store import EngineViews
+from holdfast.facets.snapshot_cache import SnapshotCache
 
 T = TypeVar("T")
 _LONGEST = 24 * 24 * 3600.0  # of a transaction: what engines and timers can count to
@@ -35,7 +37,13 @@ class AsyncStore:
     """An open store, or a view of it on another namespace; made by `holdfast.open_async(url)`."""
 
     def __init__(
-        self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True
+        self,
+        backend: Backend,
+        namespace: str,
+        config: StoreConfig,
+        *,
+        owner: bool = True,
+        cache: SnapshotCache | None = None,
     ) -> None:
         self._backend = backend
         self._namespace = check_name(namespace, what="namespace")
@@ -45,11 +53,14 @@ class AsyncStore:
         self.branches = AsyncBranches(backend, namespace)
         self.records = AsyncRecords(backend, namespace, config)
         self.transport = AsyncTransport(backend, namespace, config)
-        self.events = AsyncStoreEvents(backend, namespace, config)
+        self._cache = SnapshotCache() if cache is None else cache
+        self.events = AsyncStoreEvents(
+            backend, namespace, config, begin=backend.begin, cache=self._cache
+        )
 
     def namespace(self, name: str) -> AsyncStore:
         """A view on the same connections whose data is apart from every other namespace's."""
-        return AsyncStore(self._backend, name, self._config, owner=False)
+        return AsyncStore(self._backend, name, self._config, owner=False, cache=self._cache)
 
     async def namespaces(self) -> list[str]:
         """The namespaces that have cells, records, messages or groups, in byte order.
@@ -68,7 +79,9 @@ class AsyncStore:
         limit = min(duration_us(timeout, name="timeout") / MICROSECONDS, _LONGEST)
         if limit <= 0:
             raise InvalidArgument(f"timeout: must be above 0, found {timeout!r}")
-        return AsyncTransactionScope(self._backend, self._namespace, self._config, limit)
+        return AsyncTransactionScope(
+            self._backend, self._namespace, self._config, limit, self._cache
+        )
 
     async def transact(
         self,
@@ -97,6 +110,10 @@ class AsyncStore:
         require(self._backend, Capability.JOIN)
         opened = await self._backend.join(connection)
         return AsyncTransaction(opened, self._namespace, self._config)
+
+    def _view_store(self) -> EngineViews:
+        """What a projector of this namespace works on."""
+        return EngineViews(self._backend, self._namespace, self._config.payload_max_bytes)
 
     @property
     def tasks(self) -> AsyncTasks:

@@ -21,23 +21,31 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
 from holdfast.facets.backend import Backend, OpenTransaction, Params
 from holdfast.facets.names import check_name
+from holdfast.facets.snapshot_cache import SnapshotCache, TransactionCache
 
 
 class AsyncTransaction:
     """The facets of the store, inside one transaction."""
 
-    def __init__(self, opened: OpenTransaction, namespace: str, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        opened: OpenTransaction,
+        namespace: str,
+        config: StoreConfig,
+        cache: TransactionCache | None = None,
+    ) -> None:
         self._opened = opened
+        self._cache = TransactionCache() if cache is None else cache
         self._namespace = check_name(namespace, what="namespace")
         self._config = config
         self.cells = AsyncCells(opened, namespace, config)
         self.records = AsyncRecords(opened, namespace, config)
         self.transport = AsyncTransport(opened, namespace, config)
-        self.events = AsyncEvents(opened, namespace, config)
+        self.events = AsyncEvents(opened, namespace, config, cache=self._cache)
 
     def namespace(self, name: str) -> AsyncTransaction:
         """The same transaction on another namespace."""
-        return AsyncTransaction(self._opened, name, self._config)
+        return AsyncTransaction(self._opened, name, self._config, self._cache)
 
     async def execute(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement on the caller's own tables.
@@ -51,18 +59,26 @@ class AsyncTransaction:
 class AsyncTransactionScope:
     """A transaction from `async with` to its end: committed, or rolled back by an exception."""
 
-    def __init__(self, backend: Backend, namespace: str, config: StoreConfig, limit: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        namespace: str,
+        config: StoreConfig,
+        limit: float,
+        cache: SnapshotCache,
+    ) -> None:
         self._backend = backend
         self._namespace = namespace
         self._config = config
         self._limit = limit
+        self._cache = TransactionCache(cache)
         self._opened: OpenTransaction | None = None
 
     async def __aenter__(self) -> AsyncTransaction:
         if self._opened is not None:
             raise InvalidState("this transaction was entered before: call store.transaction()")
         self._opened = await self._backend.begin(self._limit)
-        return AsyncTransaction(self._opened, self._namespace, self._config)
+        return AsyncTransaction(self._opened, self._namespace, self._config, self._cache)
 
     async def __aexit__(
         self,
@@ -73,6 +89,9 @@ class AsyncTransactionScope:
         if self._opened is None:
             return
         if error is None:
-            await self._opened.commit()
+            try:
+                await self._opened.commit()
+            finally:
+                self._cache.committed()
         else:
             await self._opened.rollback()

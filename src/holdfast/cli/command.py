@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.cli import daemons, events
+from holdfast.cli import daemons, events, projector
 from holdfast.errors import InvalidArgument, StoreError
+from holdfast.facets.daemons import Resync
 from holdfast.facets.transport import KEEP_SECS
 
 _URL = "the store: sqlite:///path.db, postgresql://…"
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_sweep(commands)
     _add_archive(commands)
+    _add_project(commands)
     _add_export(commands)
     _add_import(commands)
     _add_archive_runs(commands)
@@ -100,6 +102,38 @@ def _add_archive(commands: Commands[argparse.ArgumentParser]) -> None:
         "--batch", type=int, default=200, metavar="N", help="messages at a time (default 200)"
     )
     parser.add_argument("--once", action="store_true", help="archive what is there, and end")
+
+
+def _add_project(commands: Commands[argparse.ArgumentParser]) -> None:
+    parser = _add(
+        commands,
+        "project",
+        projector.project,
+        "Keep the snapshots of runs, and views of them, up to date with their events.",
+    )
+    parser.add_argument(
+        "--projection", action="append", dest="projections", metavar="MODULE:NAME",
+        help="keep the views of this holdfast.Projection too, such as shop.views:cost; may be "
+        "given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shards", type=int, default=16, metavar="N",
+        help="into how many parts the runs are divided, the same for all projectors (default 16)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lease", type=_seconds, default=10.0, metavar="SECS",
+        help="the runs of a projector that died are others' after that (default 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--every", type=_seconds, default=0.1, metavar="SECS",
+        help="gather changes of a view for so long before it is kept (default 0.1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resync", choices=[*Resync], default=Resync.FROM_SNAPSHOT, metavar="HOW",
+        help="from where a run is read anew when events are missing: FROM_SNAPSHOT or FULL "
+        "(default FROM_SNAPSHOT)",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="project what is there, and end")
 
 
 def _add_export(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -56,14 +56,14 @@ def sweep(options: argparse.Namespace) -> SweepResult:
                 return make(store.namespace(name), options.keep if first else None)
 
             everywhere = Everywhere(store, make_one)
-            _stop_by_signal(everywhere, once=options.once)
+            stop_by_signal(everywhere, once=options.once)
             if options.once:
                 everywhere.run_once(Sweeper.sweep)
             else:
                 everywhere.run(_swept, options.interval)
             return sum((each.totals for each in everywhere.daemons.values()), SweepResult())
         sweeper = make(store, options.keep)
-        _stop_by_signal(sweeper, once=options.once)
+        stop_by_signal(sweeper, once=options.once)
         if options.once:
             sweeper.sweep()
         else:
@@ -89,14 +89,14 @@ def archive(options: argparse.Namespace) -> Archived:
             everywhere = Everywhere(
                 store, lambda name: make(store.namespace(name), root / folder_name(name))
             )
-            _stop_by_signal(everywhere, once=options.once)
+            stop_by_signal(everywhere, once=options.once)
             if options.once:
                 everywhere.run_once(Archiver.drain)
             else:
                 everywhere.run(_archived, _LOOK_EVERY)
             return _sum(everywhere.daemons.values())
         archiver = make(store, root)
-        _stop_by_signal(archiver, once=options.once)
+        stop_by_signal(archiver, once=options.once)
         if options.once:
             archiver.drain()
         else:
@@ -130,7 +130,7 @@ def _sum(archivers: Iterable[Archiver]) -> Archived:
     )
 
 
-def _stop_by_signal(daemon: Daemon, *, once: bool) -> None:
+def stop_by_signal(daemon: Daemon, *, once: bool) -> None:
     """Stop the daemon by the first signal; the second one does what it does by default."""
 
     def handle(_: int, __: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 from operator import add, sub
 
 import msgspec
@@ -44,3 +45,67 @@ class ArchiverStatus(msgspec.Struct, frozen=True):
     lag: timedelta
     """How long the oldest message that is in no file yet has been waiting."""
     totals: ArchiveTotals
+
+
+class Resync(StrEnum):
+    """From where a run is read anew when events are missing or too late."""
+
+    FULL = "FULL"
+    FROM_SNAPSHOT = "FROM_SNAPSHOT"
+
+
+class MarkKind(StrEnum):
+    """What is wrong with a view of a run."""
+
+    STALE = "STALE"
+    FAILED = "FAILED"
+
+
+class RunMark(msgspec.Struct, frozen=True):
+    """A view of a run that the projector could not bring up to date, or not yet."""
+
+    run_id: str
+    view: str
+    kind: MarkKind
+    run_seq: int
+    """The event at which it happened."""
+    reason: str
+
+
+class ProjectTotals(msgspec.Struct, frozen=True):
+    """What a projector did: events folded, views kept, runs resynced, gaps found, views failed.
+
+    An event counts once for each view.
+    """
+
+    events: int = 0
+    kept: int = 0
+    resyncs: int = 0
+    gaps: int = 0
+    failed: int = 0
+
+    def __add__(self, other: ProjectTotals) -> ProjectTotals:
+        return ProjectTotals(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: ProjectTotals) -> ProjectTotals:
+        return ProjectTotals(*map(sub, astuple(self), astuple(other)))
+
+
+class ProjectorAlert(msgspec.Struct, frozen=True):
+    """The views are too far behind; told once, until they have caught up."""
+
+    lag: timedelta
+    code: str = "PROJECTOR_LAG_HIGH"
+    severity: str = "P2"
+
+
+class ProjectorStatus(msgspec.Struct, frozen=True):
+    """How far the views of a projector's own shards are, and what it has done."""
+
+    shards: int
+    """How many it looks after now."""
+    lag: timedelta
+    """How long the oldest event that is in no kept view yet has been stored."""
+    alert: ProjectorAlert | None
+    """What was told and still holds."""
+    totals: ProjectTotals

@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
-import msgspec
-
-from holdfast import codec
+from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState, NotFound
 from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
-    RUN_VIEW,
     Append,
     AppendResult,
     Event,
@@ -34,7 +32,6 @@ from holdfast.facets.events import (
     NewEvent,
     Refused,
     StoredEvent,
-    StoredSnapshot,
     check_seq,
     new_event,
     read_event,
@@ -42,18 +39,21 @@ from holdfast.facets.events import (
     result,
 )
 from holdfast.facets.events_feed import EventSource
-from holdfast.facets.feed import BEGINNING, from_cursor
+from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
 from holdfast.facets.names import check_name
-from holdfast.facets.projection import RunSnapshot, fold
+from holdfast.facets.projection import RunSnapshot
+from holdfast.facets.snapshot_cache import SnapshotCache
+from holdfast.facets.views import RUN, Projection, View, check_projection
+from holdfast.facets.views_reading import Begin, Read, Views
 from holdfast.facets.watch import Seen, Watching
 from holdfast.runtime.blocking import run
 from holdfast.sync.watch import Watch
 
 _log = logging.getLogger("holdfast.events")
-_PAGE = 1000  # events that are in memory at a time
 _MOST_AT_A_TIME = 10_000
 _DELETE_PAGE = 500  # per transaction, so that others get their turn
 
+S = TypeVar("S")
 Found = list[Event]
 Results = list[AppendResult]
 Names = list[str]
@@ -62,11 +62,25 @@ Names = list[str]
 class Events:
     """The runs of one namespace."""
 
-    def __init__(self, backend: EventFacets, namespace: str, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        backend: EventFacets,
+        namespace: str,
+        config: StoreConfig,
+        *,
+        begin: Begin | None = None,
+        cache: SnapshotCache | None = None,
+        inline: tuple[Projection[Any], ...] = (),
+    ) -> None:
+        """`begin` makes a transaction; without it this is inside one."""
         self._backend = backend
         self._events = backend.events
         self._namespace = namespace
         self._config = config
+        self._begin = begin
+        self._views = Views(backend, config.payload_max_bytes, begin)
+        self._cache = SnapshotCache() if cache is None else cache
+        self._inline = inline
 
     def append_event(self, event: Event, *, expected_seq: int | None = None) -> AppendResult:
         """The event's number in its run, once it is durable.
@@ -92,7 +106,15 @@ class Events:
         if expected_seq is not None:
             check_seq(expected_seq, "expected_seq")
         append = Append((self._namespace, run_id), new, expected_seq)
-        (answer,) = run(self._events.append([append], self._size(run_id, new)))
+        size = self._size(run_id, new)
+        try:
+            if self._inline:
+                require(self._backend, Capability.TRANSACTIONS)
+                answer = run(self._views.append(append, size, self._inline))
+            else:
+                (answer,) = run(self._events.append([append], size))
+        finally:
+            self._cache.forget(append.run)
         if isinstance(answer, Refused):
             raise refusal(append, answer)
         return [result(one, event) for one, event in zip(answer, new, strict=True)]
@@ -109,27 +131,60 @@ class Events:
             for stored in run(self._events.fetch(place, after=after_seq, limit=limit))
         ]
 
-    def get_snapshot(self, run_id: str) -> RunSnapshot | None:
+    def get_snapshot(self, run_id: str, *, max_age: Duration = 0) -> RunSnapshot | None:
         """The run as it is now, None when there is none.
 
-        What a projector has kept, and the events since then.
+        What a projector has kept, and the events since then. With `max_age` it may be what this
+        store object read at most so many seconds ago, without asking the engine; but never from
+        before the store's own last append to that run.
         """
-        _, snapshot = self._present(run_id)
-        return snapshot
+        read = self._read_lately(run_id, max_age)
+        return None if read.generation is None else read.kept.state
 
     def project_snapshot(self, run_id: str) -> RunSnapshot:
         """The run as all its events make it, from the first one on; PENDING without any."""
         require(self._backend, Capability.EVENTS)
-        return self._folded(RunSnapshot(check_name(run_id, what="run id")), None)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        read = run(self._views.read(place, RUN, from_kept=False))
+        return read.kept.state
 
     def keep_snapshot(self, run_id: str) -> RunSnapshot | None:
         """The same as `get_snapshot`, and the next one goes on from there."""
-        generation, snapshot = self._present(run_id)
-        if snapshot is not None:
-            payload = codec.encode(snapshot).decode()
-            kept = StoredSnapshot(snapshot.last_event_seq, payload)
-            run(self._events.keep((self._namespace, run_id), RUN_VIEW, generation, kept))
-        return snapshot
+        read = self._read(RUN, run_id)
+        run(self._views.keep((self._namespace, run_id), RUN, read))
+        return None if read.generation is None else read.kept.state
+
+    def view(self, projection: Projection[S], run_id: str) -> View[S]:
+        """What the projection makes of the run now; of one without events its initial state.
+
+        As `get_snapshot`: what is kept, and the events since then. ProjectionFailed if the fold
+        raises.
+        """
+        read = self._read(projection, run_id)
+        return View(read.kept.state, read.kept.last_seq)
+
+    def keep_view(self, projection: Projection[S], run_id: str) -> View[S]:
+        """The same as `view`, and the next one goes on from there."""
+        read = self._read(projection, run_id)
+        run(self._views.keep((self._namespace, run_id), projection, read))
+        return View(read.kept.state, read.kept.last_seq)
+
+    def inline(self, *projections: Projection[Any]) -> Events:
+        """The same events, whose appends keep these views in the same transaction.
+
+        When a fold raises, the append fails as a whole with ProjectionFailed.
+        """
+        require(self._backend, Capability.EVENTS)
+        require(self._backend, Capability.TRANSACTIONS)
+        chosen = (*self._inline, *map(check_projection, projections))
+        return Events(
+            self._backend,
+            self._namespace,
+            self._config,
+            begin=self._begin,
+            cache=self._cache,
+            inline=chosen,
+        )
 
     def feed(self, *, after: str | None = None, marker: bool = False) -> Watch[FeedEvent]:
         """The events of all runs, in one order, then every new one as it comes.
@@ -142,6 +197,19 @@ class Events:
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
         return Watch(Watching(source, listener, position), _told, marker=marker)
+
+    def feed_end(self) -> str:
+        """A cursor for `feed` from which only what commits from now on is told."""
+        require(self._backend, Capability.EVENTS)
+        log, _ = self._backend.follow_events(self._namespace)
+        return to_cursor(LOG, run(log.position()))
+
+    def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = run(self._events.state(place, RUN_VIEW))
+        return 0 if state is None else state.last_seq
 
     def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""
@@ -162,9 +230,10 @@ class Events:
 
     def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
         """The run's generation and what it is, when it may go."""
-        generation, snapshot = self._present(run_id)
-        if snapshot is None:
+        generation, kept = self._read(RUN, run_id)
+        if generation is None:
             raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
+        snapshot = kept.state
         if not force and not snapshot.status.terminal:
             raise InvalidState(
                 f"run {run_id!r}: is {snapshot.status}, and only what has ended can be deleted; "
@@ -177,40 +246,36 @@ class Events:
     def _deleted(self, run_id: str, generation: int, last_seq: int | None) -> bool:
         """True when that run is gone; False, and it is whole, when it is not at `last_seq`."""
         place = (self._namespace, run_id)
-        while True:
-            done = run(
-                self._events.delete(place, _DELETE_PAGE, generation=generation, last_seq=last_seq)
-            )
-            if done is not False:
-                return done is True
-            run(self._backend.pause())
-
-    def _present(self, run_id: str) -> tuple[int, RunSnapshot | None]:
-        """The run's generation and what it is now."""
-        require(self._backend, Capability.EVENTS)
-        place = (self._namespace, check_name(run_id, what="run id"))
-        while True:
-            state = run(self._events.state(place, RUN_VIEW))
-            if state is None:
-                return 0, None
-            kept = state.snapshot
-            snapshot = RunSnapshot(run_id) if kept is None else _snapshot(kept)
-            snapshot = self._folded(snapshot, state.generation)
-            if snapshot.last_event_seq >= state.last_seq:  # else it was deleted meanwhile
-                return state.generation, snapshot
-
-    def _folded(self, snapshot: RunSnapshot, generation: int | None) -> RunSnapshot:
-        place = (self._namespace, snapshot.run_id)
-        while True:
-            page = run(
-                self._events.fetch(
-                    place, after=snapshot.last_event_seq, limit=_PAGE, generation=generation
+        try:
+            while True:
+                done = run(
+                    self._events.delete(
+                        place, _DELETE_PAGE, generation=generation, last_seq=last_seq
+                    )
                 )
-            )
-            snapshot = fold(snapshot, map(read_event, page))
-            if len(page) < _PAGE:
-                return snapshot
-            run(self._backend.pause())
+                if done is not False:
+                    return done is True
+                run(self._backend.pause())
+        finally:
+            self._cache.forget(place)
+
+    def _read(self, projection: Projection[S], run_id: str) -> Read[S]:
+        require(self._backend, Capability.EVENTS)
+        check_projection(projection)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        return run(self._views.read(place, projection))
+
+    def _read_lately(self, run_id: str, max_age: Duration) -> Read[RunSnapshot]:
+        age = duration_us(max_age, name="max_age") / MICROSECONDS
+        if age <= 0:
+            return self._read(RUN, run_id)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        read = self._cache.get(place, age)
+        if read is None:
+            begun = self._cache.begin()
+            read = self._read(RUN, run_id)
+            self._cache.put(place, begun, read)
+        return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
         sizes = [len(event.data) + len(event.more or "") for event in events]
@@ -225,10 +290,6 @@ class Events:
         if largest > self._config.payload_warn_bytes:
             _log.warning("run %r: an event of %d bytes; large ones are slow", run_id, largest)
         return sum(sizes)
-
-
-def _snapshot(stored: StoredSnapshot) -> RunSnapshot:
-    return msgspec.convert(codec.decode(stored.payload), RunSnapshot)
 
 
 def _told(seen: Seen[StoredEvent], replay: bool, cursor: str | None) -> FeedEvent:  # noqa: FBT001 - see Tell

@@ -19,6 +19,8 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Backend, Capability, Progress, require
 from holdfast.facets.names import check_name
+from holdfast.facets.projecting_store import EngineViews
+from holdfast.facets.snapshot_cache import SnapshotCache
 from holdfast.runtime.blocking import run
 from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
@@ -37,7 +39,13 @@ class Store:
     """An open store, or a view of it on another namespace; made by `holdfast.open(url)`."""
 
     def __init__(
-        self, backend: Backend, namespace: str, config: StoreConfig, *, owner: bool = True
+        self,
+        backend: Backend,
+        namespace: str,
+        config: StoreConfig,
+        *,
+        owner: bool = True,
+        cache: SnapshotCache | None = None,
     ) -> None:
         self._backend = backend
         self._namespace = check_name(namespace, what="namespace")
@@ -47,11 +55,14 @@ class Store:
         self.branches = Branches(backend, namespace)
         self.records = Records(backend, namespace, config)
         self.transport = Transport(backend, namespace, config)
-        self.events = StoreEvents(backend, namespace, config)
+        self._cache = SnapshotCache() if cache is None else cache
+        self.events = StoreEvents(
+            backend, namespace, config, begin=backend.begin, cache=self._cache
+        )
 
     def namespace(self, name: str) -> Store:
         """A view on the same connections whose data is apart from every other namespace's."""
-        return Store(self._backend, name, self._config, owner=False)
+        return Store(self._backend, name, self._config, owner=False, cache=self._cache)
 
     def namespaces(self) -> list[str]:
         """The namespaces that have cells, records, messages or groups, in byte order.
@@ -70,7 +81,7 @@ class Store:
         limit = min(duration_us(timeout, name="timeout") / MICROSECONDS, _LONGEST)
         if limit <= 0:
             raise InvalidArgument(f"timeout: must be above 0, found {timeout!r}")
-        return TransactionScope(self._backend, self._namespace, self._config, limit)
+        return TransactionScope(self._backend, self._namespace, self._config, limit, self._cache)
 
     def transact(
         self,
@@ -99,6 +110,10 @@ class Store:
         require(self._backend, Capability.JOIN)
         opened = run(self._backend.join(connection))
         return Transaction(opened, self._namespace, self._config)
+
+    def _view_store(self) -> EngineViews:
+        """What a projector of this namespace works on."""
+        return EngineViews(self._backend, self._namespace, self._config.payload_max_bytes)
 
     @property
     def tasks(self) -> Tasks:

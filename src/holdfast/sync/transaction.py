@@ -18,6 +18,7 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
 from holdfast.facets.backend import Backend, OpenTransaction, Params
 from holdfast.facets.names import check_name
+from holdfast.facets.snapshot_cache import SnapshotCache, TransactionCache
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
 from holdfast.sync.events import Events
@@ -28,18 +29,25 @@ from holdfast.sync.transport import Transport
 class Transaction:
     """The facets of the store, inside one transaction."""
 
-    def __init__(self, opened: OpenTransaction, namespace: str, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        opened: OpenTransaction,
+        namespace: str,
+        config: StoreConfig,
+        cache: TransactionCache | None = None,
+    ) -> None:
         self._opened = opened
+        self._cache = TransactionCache() if cache is None else cache
         self._namespace = check_name(namespace, what="namespace")
         self._config = config
         self.cells = Cells(opened, namespace, config)
         self.records = Records(opened, namespace, config)
         self.transport = Transport(opened, namespace, config)
-        self.events = Events(opened, namespace, config)
+        self.events = Events(opened, namespace, config, cache=self._cache)
 
     def namespace(self, name: str) -> Transaction:
         """The same transaction on another namespace."""
-        return Transaction(self._opened, name, self._config)
+        return Transaction(self._opened, name, self._config, self._cache)
 
     def execute(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement on the caller's own tables.
@@ -53,18 +61,26 @@ class Transaction:
 class TransactionScope:
     """A transaction from `with` to its end: committed, or rolled back by an exception."""
 
-    def __init__(self, backend: Backend, namespace: str, config: StoreConfig, limit: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        namespace: str,
+        config: StoreConfig,
+        limit: float,
+        cache: SnapshotCache,
+    ) -> None:
         self._backend = backend
         self._namespace = namespace
         self._config = config
         self._limit = limit
+        self._cache = TransactionCache(cache)
         self._opened: OpenTransaction | None = None
 
     def __enter__(self) -> Transaction:
         if self._opened is not None:
             raise InvalidState("this transaction was entered before: call store.transaction()")
         self._opened = run(self._backend.begin(self._limit))
-        return Transaction(self._opened, self._namespace, self._config)
+        return Transaction(self._opened, self._namespace, self._config, self._cache)
 
     def __exit__(
         self,
@@ -75,6 +91,9 @@ class TransactionScope:
         if self._opened is None:
             return
         if error is None:
-            run(self._opened.commit())
+            try:
+                run(self._opened.commit())
+            finally:
+                self._cache.committed()
         else:
             run(self._opened.rollback())

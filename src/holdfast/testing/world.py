@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import holdfast
-from holdfast import AsyncStore, Capability, StoreConfig
+from holdfast import AsyncStore, Capability, Projection, StoreConfig
 from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.branches import AsyncBranches
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.events import AsyncEvents
 from holdfast.aio.events_files import AsyncStoreEvents
+from holdfast.aio.projector import AsyncProjector
 from holdfast.aio.records import AsyncRecords
 from holdfast.aio.sessions import AsyncCellsSession
 from holdfast.aio.sweeper import AsyncSweeper
@@ -35,6 +36,7 @@ from holdfast.sync.branches import Branches
 from holdfast.sync.cells import Cells
 from holdfast.sync.events import Events
 from holdfast.sync.events_files import StoreEvents
+from holdfast.sync.projector import Projector
 from holdfast.sync.records import Records
 from holdfast.sync.sessions import CellsSession
 from holdfast.sync.store import Store
@@ -58,6 +60,7 @@ _TWINS: dict[type, type] = {
     Watch: AsyncWatch,
     Tasks: AsyncTasks,
     Sweeper: AsyncSweeper,
+    Projector: AsyncProjector,
     Archiver: AsyncArchiver,
     Transport: AsyncTransport,
     Consumer: AsyncConsumer,
@@ -133,6 +136,20 @@ class World:
                 "AsyncArchiver", _Awaitable(Archiver(self.store.target, folder, **settings))
             )
         return AsyncArchiver(self.store, folder, **settings)
+
+    def projector(
+        self,
+        projections: Iterable[Projection[Any]] = (),
+        *,
+        store: AsyncStore | None = None,
+        **settings: Any,  # noqa: ANN401 - its own
+    ) -> AsyncProjector:
+        """A projector of this colour."""
+        on = store or self.store
+        if isinstance(on, _Awaitable):
+            made = Projector(on.target, projections, **settings)
+            return cast("AsyncProjector", _Awaitable(made))
+        return AsyncProjector(on, projections, **settings)
 
     async def move_clock(self, by: float, store: AsyncStore | None = None) -> None:
         """Shift the store's clock by so many seconds, for everyone who uses it."""

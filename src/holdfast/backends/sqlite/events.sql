@@ -38,6 +38,14 @@ INSERT INTO hf.events
 VALUES
     (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
 
+-- name: add_if_new
+-- Nothing when the key or the event id is known.
+INSERT INTO hf.events
+    (commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more)
+VALUES
+    (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
+ON CONFLICT DO NOTHING
+
 -- name: fetch_events
 SELECT
     r.run_id, e.run_seq, e.key, e.event_id, e.event_type, e.emitted_at, e.persisted_at, e.data,

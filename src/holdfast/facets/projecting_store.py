@@ -1,0 +1,115 @@
+"""What a projector works on, on an engine of this library. See ViewStore.
+
+Marks are records, which every engine has, under a hash, because a run id may be anything:
+
+    holdfast.projector.mark.HASH    run_id, view, kind, run_seq, reason
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import TypeVar
+
+from holdfast.errors import Corrupt, ProjectionFailed, Serialization
+from holdfast.facets.backend import Facets
+from holdfast.facets.daemons import MarkKind, RunMark
+from holdfast.facets.events import Event, RunKey, read_event
+from holdfast.facets.following import Loaded
+from holdfast.facets.names import operation_id
+from holdfast.facets.records import NO_TTL, Fields, RecordWrite
+from holdfast.facets.views import Kept, Projection, from_stored
+from holdfast.facets.views_reading import Read, Views
+
+S = TypeVar("S")
+_log = logging.getLogger("holdfast.projector")
+PREFIX = "holdfast.projector."
+MARKS = f"{PREFIX}mark."
+_LONGEST_REASON = 1000
+
+
+class EngineViews:
+    """See ViewStore."""
+
+    def __init__(self, backend: Facets, namespace: str, most_bytes: int) -> None:
+        self._backend = backend
+        self._namespace = namespace
+        self._views = Views(backend, most_bytes)
+
+    async def load(self, run_id: str, projection: Projection[S]) -> Loaded[S] | None:
+        """See ViewStore."""
+        state = await self._backend.events.state(self._place(run_id), projection.view)
+        if state is None:
+            return None
+        if state.snapshot is None:
+            return Loaded(state.generation, Kept(projection.begin(run_id)))
+        try:
+            return Loaded(state.generation, from_stored(projection, state.snapshot))
+        except Serialization as exc:
+            raise ProjectionFailed(
+                str(exc), view=projection.view, run_id=run_id, run_seq=state.snapshot.last_seq
+            ) from exc
+
+    async def fetch(self, run_id: str, generation: int, after: int, limit: int) -> list[Event]:
+        """See ViewStore."""
+        found = await self._backend.events.fetch(
+            self._place(run_id), after=after, limit=limit, generation=generation
+        )
+        return [read_event(stored) for stored in found]
+
+    async def save(self, run_id: str, projection: Projection[S], view: Loaded[S]) -> bool:
+        """See ViewStore."""
+        return await self._views.keep(self._place(run_id), projection, Read(*view))
+
+    async def mark(self, mark: RunMark) -> None:
+        """See ViewStore."""
+        _log.warning(
+            "run %r: view %r is %s at event %d: %s",
+            *(mark.run_id, mark.view, mark.kind, mark.run_seq, mark.reason),
+        )
+        fields = {
+            "run_id": mark.run_id.encode(),
+            "view": mark.view.encode(),
+            "kind": mark.kind.encode(),
+            "run_seq": b"%d" % mark.run_seq,
+            "reason": mark.reason[:_LONGEST_REASON].encode(errors="replace"),
+        }
+        await self._put(mark.run_id, mark.view, fields)
+
+    async def unmark(self, run_id: str, view: str) -> None:
+        """See ViewStore."""
+        await self._put(run_id, view, {})
+
+    async def _put(self, run_id: str, view: str, fields: Mapping[str, bytes]) -> None:
+        name = hashlib.sha256(f"{view}\0{run_id}".encode()).hexdigest()[:32]
+        write = RecordWrite(
+            (self._namespace, MARKS + name),
+            expect={},
+            set=fields,
+            replace=True,
+            must_exist=False,
+            ttl_us=NO_TTL,
+            op_id=operation_id(None),
+            begun=time.monotonic(),
+        )
+        size = sum(len(value) for value in fields.values())
+        await self._backend.records.write([write], size)
+
+    def _place(self, run_id: str) -> RunKey:
+        return self._namespace, run_id
+
+
+def to_mark(fields: Fields) -> RunMark:
+    """The mark that was put so."""
+    try:
+        return RunMark(
+            fields["run_id"].decode(),
+            fields["view"].decode(),
+            MarkKind(fields["kind"].decode()),
+            int(fields["run_seq"]),
+            fields["reason"].decode(),
+        )
+    except (KeyError, ValueError) as exc:
+        raise Corrupt(f"a record below {MARKS} is no mark of a projector: {exc}") from exc

@@ -1,0 +1,104 @@
+"""How a view is read: what is kept, and the events since then. Also in the middle of an append."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from holdfast.facets.backend import EventFacets, OpenTransaction
+from holdfast.facets.events import Append, Appended, Refused, RunKey, read_event
+from holdfast.facets.views import Kept, Projection, from_stored, to_stored
+
+S = TypeVar("S")
+_log = logging.getLogger("holdfast.events")
+_PAGE = 1000  # events that are in memory at a time
+_TRANSACTION_SECS = 30.0
+
+Begin = Callable[[float], Awaitable[OpenTransaction]]
+Outcome = Sequence[Appended] | Refused
+
+
+class Read(NamedTuple, Generic[S]):
+    """A view as it is now, and of which generation of the run; that is None without a run."""
+
+    generation: int | None
+    kept: Kept[S]
+
+
+class Views:
+    """The views of a store's runs, or of one transaction."""
+
+    def __init__(self, on: EventFacets, most_bytes: int, begin: Begin | None = None) -> None:
+        """`begin` makes a transaction; without it this is inside one."""
+        self._most_bytes = most_bytes
+        self._on = on
+        self._begin = begin
+
+    async def read(
+        self, run: RunKey, projection: Projection[S], *, from_kept: bool = True
+    ) -> Read[S]:
+        """The view of the run as it is now; without `from_kept` from its first event on."""
+        while True:
+            state = await self._on.events.state(run, projection.view)
+            kept = Kept(projection.begin(run[1]))
+            if state is None:
+                return Read(None, kept)
+            if state.snapshot is not None and from_kept:
+                kept = from_stored(projection, state.snapshot)
+            kept = await self._folded(run, projection, kept, state.generation)
+            if kept.last_seq >= state.last_seq:  # else it was deleted meanwhile
+                return Read(state.generation, kept)
+
+    async def keep(self, run: RunKey, projection: Projection[S], read: Read[S]) -> bool:
+        """Keep what was read; False when there is no such run any more.
+
+        What is too large for the store is not kept: it is folded anew by whoever asks.
+        """
+        if read.generation is None:
+            return False
+        stored = to_stored(projection, run[1], read.kept)
+        if len(stored.payload) > self._most_bytes:
+            _log.warning(
+                "view %r of run %r: %d bytes are too many to be kept, at most %d",
+                *(projection.view, run[1], len(stored.payload), self._most_bytes),
+            )
+            return True
+        return await self._on.events.keep(run, projection.view, read.generation, stored)
+
+    async def append(self, append: Append, size: int, inline: Sequence[Projection[Any]]) -> Outcome:
+        """Append, and keep these views as they are then: all of it or nothing."""
+        if self._begin is None:
+            return await self._append(append, size, inline)
+        tx = await self._begin(_TRANSACTION_SECS)
+        try:
+            outcome = await Views(tx, self._most_bytes)._append(append, size, inline)  # noqa: SLF001 - its own kind
+        except BaseException:
+            await tx.rollback()
+            raise
+        await tx.commit()
+        return outcome
+
+    async def _append(
+        self, append: Append, size: int, inline: Sequence[Projection[Any]]
+    ) -> Outcome:
+        (outcome,) = await self._on.events.append([append], size)
+        if isinstance(outcome, Refused) or all(one.known for one in outcome):
+            return outcome
+        for projection in inline:
+            await self.keep(append.run, projection, await self.read(append.run, projection))
+        return outcome
+
+    async def _folded(
+        self, run: RunKey, projection: Projection[S], kept: Kept[S], generation: int
+    ) -> Kept[S]:
+        while True:
+            page = await self._on.events.fetch(
+                run, after=kept.last_seq, limit=_PAGE, generation=generation
+            )
+            if page:
+                state = projection.advance(kept.state, map(read_event, page))
+                kept = kept._replace(state=state, last_seq=page[-1].run_seq)
+            if len(page) < _PAGE:
+                return kept
+            await self._on.pause()
