@@ -25,6 +25,7 @@ from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
+    RUN_VIEW,
     Append,
     AppendResult,
     Event,
