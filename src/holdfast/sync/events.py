@@ -89,7 +89,9 @@ class Events:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
-        (appended,) = self.append_events([event], expected_seq=expected_seq)
+        require(self._backend, Capability.EVENTS)
+        new = new_event(event)
+        (appended,) = self._append(event.run_id, (new,), expected_seq)
         return appended
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
@@ -101,12 +103,15 @@ class Events:
         if len(given) > MOST_EVENTS:
             raise InvalidArgument(f"events: {len(given)} at a time, at most {MOST_EVENTS}")
         new = tuple(map(new_event, given))
-        run_id = check_name(given[0].run_id, what="run id")
+        run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
+        return self._append(run_id, new, expected_seq)
+
+    def _append(self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None) -> Results:
         if expected_seq is not None:
             check_seq(expected_seq, "expected_seq")
-        append = Append((self._namespace, run_id), new, expected_seq)
+        append = Append((self._namespace, check_name(run_id, what="run id")), new, expected_seq)
         size = self._size(run_id, new)
         try:
             if self._inline:

@@ -15,9 +15,12 @@ _OWN = load(__package__, "events.sql", SQLITE)
 _FIND_RUN, _FIND_KEY, _FIND_ID = (
     _OWN[name] for name in ("find_run", "find_by_key", "find_by_event_id")
 )
-_ADD_EVENT, _ADD_IF_NEW, _SET_LAST = (
-    _OWN[name] for name in ("add_event", "add_if_new", "set_last_seq")
-)
+_ADD_EVENT, _ADD_IF_NEW = (_OWN[name] for name in ("add_event", "add_if_new"))
+_MOST_HEADS = 10_000  # runs whose ends are remembered
+
+
+Head = tuple[int | None, int]
+"""Of a run: its id, None if there is none, and its last number."""
 
 
 class SqliteEvents(SqlEvents):
@@ -38,8 +41,9 @@ class AppendEvents:
         del repeat  # keys tell
         now, commit_id, *_ = on.moments.begin()
         outcomes: list[list[Appended] | Refused] = []
-        heads: dict[RunKey, tuple[int | None, int]] = {}  # of runs that came before
-        grown: dict[int, int] = {}  # by run, where it is then
+        heads: dict[RunKey, Head] = on.moments.notes
+        if len(heads) > _MOST_HEADS:
+            heads.clear()
         for append in items:
             head = heads.get(append.run) or on.execute(_FIND_RUN, append.run).get or (None, 0)
             run, last_seq = head
@@ -50,7 +54,7 @@ class AppendEvents:
             else:
                 outcome, new = decide(on, append, run, last_seq)
                 if new and run is None:
-                    on.execute(_OWN["add_run"], (*append.run, len(new)))
+                    on.execute(_OWN["add_run"], append.run)
                     run = on.raw.last_insert_rowid()
                 for place, event in enumerate(new, 1):
                     values = (commit_id + place, run, last_seq + place, *_columns(event, now))
@@ -58,10 +62,6 @@ class AppendEvents:
             outcomes.append(outcome)
             commit_id += len(new)
             heads[append.run] = run, last_seq + len(new)
-            if new and head[0] is not None:
-                grown[head[0]] = last_seq + len(new)
-        for run, last_seq in grown.items():
-            on.execute(_SET_LAST, (last_seq, run))
         on.moments.gave_out(commit_id)
         return outcomes
 
@@ -69,7 +69,7 @@ class AppendEvents:
 def _added_as_new(
     on: SqliteConnection,
     append: Append,
-    head: tuple[int | None, int],
+    head: Head,
     moment: tuple[int, int],
 ) -> bool:
     """True when the call was one new event, as nearly all are: then the indexes have looked."""
