@@ -29,6 +29,7 @@ check: $(READY)  ## lint, types, import contracts, generated code, schemas
 bench: $(READY)  ## compare with raw drivers and peers; prints tables
 	$(BIN)/python -m bench cells
 	$(BIN)/python -m bench records
+	$(BIN)/python -m bench events
 
 generate: $(READY)  ## write sync/, schema.sql and the capability table anew
 	$(BIN)/python -m tools.generate_sync
@@ -42,7 +43,7 @@ format: $(READY)  ## put the code into its form
 lock: $(READY)  ## choose the newest versions and write requirements.lock
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-emit-trusted-host --no-header --no-annotate --no-emit-options --strip-extras --allow-unsafe \
-		--extra postgres --extra redis --extra nats --extra claimcheck \
+		--extra postgres --extra redis --extra nats --extra claimcheck --extra eventsourcing \
 		--extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
 
 kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on PostgreSQL

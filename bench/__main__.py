@@ -12,7 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cells, nats, postgres, records, report, valkey, watch
+from bench import cells, events, nats, postgres, records, report, valkey, watch
 from bench.harness import Harness, Settings
 from bench.preload import NoShim, Shim, build
 from bench.results import Outcome
@@ -21,7 +21,12 @@ from bench.servers import Server
 
 _QUICK: Final = {"rounds": 1, "seconds": 0.1}
 _FULL: Final = {"rounds": 5, "seconds": 1.0}
-_TITLES: Final = {"cells": cells.TITLE, "records": records.TITLE, "watch": watch.TITLE}
+_TITLES: Final = {
+    "cells": cells.TITLE,
+    "records": records.TITLE,
+    "events": events.TITLE,
+    "watch": watch.TITLE,
+}
 
 
 def main() -> int:
@@ -57,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         help=f"among how many record-due scans ({records.ROWS:,}, quick {records.QUICK_ROWS:,})",
+    )
+    command = commands.add_parser("events", help=events.TITLE, description=events.TITLE)
+    _compare(command, events.ENGINES)
+    command.add_argument(
+        "--events",
+        type=int,
+        metavar="N",
+        help=f"in the long run of snapshot ({events.LONG:,}, quick {events.QUICK_LONG:,})",
     )
     command = commands.add_parser("watch", help=watch.TITLE, description=watch.TITLE)
     add = command.add_argument
@@ -96,6 +109,9 @@ def _watch(options: argparse.Namespace) -> int:
 def _chosen(options: argparse.Namespace) -> list[Scenario]:
     if options.benchmark == "cells":
         every = cells.scenarios()
+    elif options.benchmark == "events":
+        default = events.QUICK_LONG if options.quick else events.LONG
+        every = events.scenarios(options.events or default)
     else:
         default = records.QUICK_ROWS if options.quick else records.ROWS
         every = records.scenarios(options.rows or default)

@@ -17,6 +17,8 @@ _PACKAGES: Final[dict[Environment, str]] = {
     "strata": "stratadb==0.14.5",  # the last release with state cells
     "aiosqlite": "aiosqlite==0.22.1",
     "diskcache": "diskcache==5.6.3",
+    # With the driver in C, as ours: by itself it may come with the one in Python.
+    "eventsourcing": "eventsourcing[postgres]==9.5.6 psycopg[binary]==3.3.8",
     "py-key-value": "py-key-value-aio[disk,postgresql,redis]==0.4.6",
 }
 _INSTALL_SECS: Final = 300
@@ -41,7 +43,8 @@ def interpreter(environment: Environment) -> Path:
         venv.create(folder, with_pip=True, clear=True)
     except (OSError, subprocess.CalledProcessError) as exc:
         raise NoEnvironment(f"{package}: no environment could be made: {exc}") from exc
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-q", package]
+    install = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-q"]
+    command = [*install, *package.split()]
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_INSTALL_SECS

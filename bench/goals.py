@@ -79,6 +79,8 @@ def _counts(
     return goals
 
 
+_ALL: Final[tuple[Engine, ...]] = ("sqlite", "postgres", "redis", "nats")
+
 GOALS: Final[list[Goal]] = [
     # A durable set costs little more than a commit by hand, in both colours.
     _rate(("set-1", "sqlite"), "holdfast blocking", "raw apsw", 0.8),
@@ -143,6 +145,21 @@ GOALS: Final[list[Goal]] = [
         _rate((f"record-{operation}-{callers}", "nats"), "holdfast async", "nats-py", must, 0.95)
         for operation in ("put", "get")
         for callers, must in ((1, 0.85), (100, 0.8))
+    ),
+    *(
+        _rate(("append-1", "sqlite"), colour, "eventsourcing", 1, 1.15)
+        for colour in ("holdfast blocking", "holdfast async")
+    ),
+    _rate(("append-1", "postgres"), "holdfast blocking", "eventsourcing", 1.3, 1.8),
+    # The peer takes one writer at a time, and is fastest when nobody waits for its lock.
+    _rate(("append-100", "sqlite"), "holdfast async", "eventsourcing, 1 caller", 15, 30),
+    _rate(("append-100", "postgres"), "holdfast async", "eventsourcing, 1 caller", 15, 40),
+    *(_rate(("append-hot", engine), "100 tasks", "one by one", 5, 15) for engine in _ALL),
+    _rate(("replay", "sqlite"), "holdfast blocking", "eventsourcing", 2, 3),
+    *(
+        _rate(("snapshot", engine), f"{colour}many", f"{colour}few", 0.5)
+        for engine in _ALL
+        for colour in ("", "async, ")
     ),
     # "Within 2x": half the rate.
     *(

@@ -17,8 +17,9 @@ Engine = Literal["sqlite", "postgres", "redis", "nats"]
 Operation = Literal[
     "set", "cas", "increment", "get", "get_versioned", "fork", "merge", "transfer",
     "put", "set_field", "compare_and_swap", "scan",
+    "append", "append_ten", "replay", "feed", "snapshot",
 ]  # fmt: skip
-Environment = Literal["own", "strata", "aiosqlite", "diskcache", "py-key-value"]
+Environment = Literal["own", "strata", "aiosqlite", "diskcache", "py-key-value", "eventsourcing"]
 
 # One caller walks over this many cells, many callers share them out: a single page would
 # flatter every contender.
@@ -47,10 +48,12 @@ class Work:
     records: bool = False
     # Records that are there before the clock starts, in a database that all rounds share.
     rows: int = 0
+    # Events that are there before the clock starts, all of one run.
+    events: int = 0
 
     def cells(self, caller: int) -> list[str]:
         """The names that a caller uses in turn."""
-        if self.hot or self.versions > 1:
+        if self.hot or self.versions > 1 or self.events:
             return ["cell-hot"]
         return [f"cell-{caller}-{number}" for number in range(max(1, _CELLS // self.callers))]
 

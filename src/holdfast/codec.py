@@ -102,6 +102,12 @@ def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one 
 def _plain_dict(value: dict[object, object], at: str, room: int) -> dict[str, object]:
     plain: dict[str, object] = {}
     for key, item in value.items():
+        kind = type(item)
+        if type(key) is str and (
+            kind is str or kind is bool or (kind is int and INT64_MIN <= item <= INT64_MAX)  # type: ignore[operator]
+        ):
+            plain[key] = item  # as nearly all are
+            continue
         if not isinstance(key, str):
             raise InvalidArgument(f"{at}: key {key!r} is not text; JSON objects have text keys")
         text = key if type(key) is str else str.__str__(key)

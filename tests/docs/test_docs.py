@@ -13,11 +13,13 @@ import ast
 import asyncio
 import inspect
 import re
+import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -36,6 +38,7 @@ TUTORIALS = [
     "records",
     "transactions",
     "claim-check",
+    "eventsourcing",
     "daemons",
     "events",
     "events-export",
@@ -69,13 +72,16 @@ def blocks(text: str) -> list[Block]:
 
 def run_page(text: str, name: str) -> int:
     """How many blocks ran; AssertionError where a comment says what is not so."""
-    names: dict[str, Any] = {"__name__": name, "_shown": _shown, "_raises": _raises}
+    page = ModuleType(name)
+    vars(page).update(_shown=_shown, _raises=_raises)
     found = blocks(text)
-    for block in found:
-        code = _compiled(block, name)
-        outcome = eval(code, names)  # noqa: S307 - our own documentation
-        if code.co_flags & inspect.CO_COROUTINE:
-            asyncio.run(cast("Coroutine[Any, Any, None]", outcome))
+    # A module like others: libraries find the classes of an example by its name.
+    with patch.dict(sys.modules, {name: page}):
+        for block in found:
+            code = _compiled(block, name)
+            outcome = eval(code, vars(page))  # noqa: S307 - our own documentation
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(cast("Coroutine[Any, Any, None]", outcome))
     return len(found)
 
 

@@ -122,7 +122,11 @@ class EventsMachine(RuleBasedStateMachine):
         again = [event._replace(data=2) if change else event for event in kept[which:][:3]]
         self.append(at, run, [event._replace(event_id=None) for event in again] or first, 1)
 
-    @rule(at=places, run=runs, keys=st.lists(st.integers(1, 60).map(str), max_size=4, unique=True))
+    @rule(
+        at=places,
+        run=runs,
+        keys=st.lists(st.integers(1, 60).map(str), min_size=1, max_size=4, unique=True),
+    )
     def burst(self, at: int, run: str, keys: list[str]) -> None:
         colour, store = self._store(at)
         events = self.bench.events(store, self._namespace(at))
@@ -134,39 +138,36 @@ class EventsMachine(RuleBasedStateMachine):
             assert all(isinstance(one, AppendResult) for one in outcomes), outcomes
             return outcomes  # type: ignore[return-value]
 
-        if keys:
-            found = colour.run(together())
-            by_number = sorted(zip(found, keys, strict=True), key=lambda pair: pair[0].run_seq)
-            new = [ModelEvent(key, "Noted", None) for _, key in by_number]
-            wanted = self._model(at).append(run, new, None)
-            assert not isinstance(wanted, Refusal)
-            assert _answers([result for result, _ in by_number]) == wanted
-            self._told(at, run, wanted)
-            self.counts["bursts"] += 1
+        found = colour.run(together())
+        by_number = sorted(zip(found, keys, strict=True), key=lambda pair: pair[0].run_seq)
+        new = [ModelEvent(key, "Noted", None) for _, key in by_number]
+        wanted = self._model(at).append(run, new, None)
+        assert not isinstance(wanted, Refusal)
+        assert _answers([result for result, _ in by_number]) == wanted
+        self._told(at, run, wanted)
+        self.counts["bursts"] += 1
 
-    @rule(at=places, run=runs, event=made, commit=st.booleans())
-    def transaction(self, at: int, run: str, event: ModelEvent, commit: bool) -> None:  # noqa: FBT001 - drawn
+    @rule(at=places, run=runs, event=made, regret=st.booleans())
+    def transaction(self, at: int, run: str, event: ModelEvent, regret: bool) -> None:  # noqa: FBT001 - drawn
+        """Append to two runs as one, perhaps only at the second try."""
         colour, store = self._store(at)
         if Capability.TRANSACTIONS not in store.capabilities:
             return
         event = event._replace(event_id=None)
-        answers: list[AppendResult] = []
 
-        async def both() -> None:
+        async def both(*, commit: bool) -> list[AppendResult]:
             async with store.transaction(timeout=30) as tx:
                 events = tx.namespace(self._namespace(at)).events
-                answers.extend(
-                    [await events.append_event(_event(name, event)) for name in (run, "t")]
-                )
+                answers = [await events.append_event(_event(name, event)) for name in (run, "t")]
                 if not commit:
                     raise CalledOffError
+                return answers
 
-        try:
-            colour.run(both())
-        except CalledOffError:
+        if regret:
+            with pytest.raises(CalledOffError):
+                colour.run(both(commit=False))
             self.counts["rolled back"] += 1
-            return
-        for name, answer in zip((run, "t"), answers, strict=True):
+        for name, answer in zip((run, "t"), colour.run(both(commit=True)), strict=True):
             wanted = self._model(at).append(name, [event], None)
             assert not isinstance(wanted, Refusal)
             assert _answers([answer]) == wanted
@@ -192,16 +193,19 @@ class EventsMachine(RuleBasedStateMachine):
             self.followed[at % 2] = cursor, [entry for entry in waiting if entry[0] != run]
             self.counts["deleted"] += 1
 
-    @rule(at=places, run=runs, method=st.sampled_from(["get_snapshot", "keep_snapshot"]))
-    def snapshot(self, at: int, run: str, method: str) -> None:
+    @rule(at=places, run=runs, first=st.one_of(st.just([]), several, several), kept=st.booleans())
+    def snapshot(self, at: int, run: str, first: list[ModelEvent], kept: bool) -> None:  # noqa: FBT001 - drawn
+        if first:  # or there would seldom be a run
+            self.append(at, run, first, None)
         model = self._model(at)
-        found = self._call(at, method, run)
-        if run not in model.runs:
-            assert found is None
-            return
-        assert (found.status, found.last_event_seq) == (model.status(run), model.last_seq(run))
-        assert found == self._call(at, "project_snapshot", run)
-        self.counts[method] += 1
+        for method in ("keep_snapshot", "get_snapshot") if kept else ("get_snapshot",):
+            found = self._call(at, method, run)
+            if run not in model.runs:
+                assert found is None
+                return
+            assert (found.status, found.last_event_seq) == (model.status(run), model.last_seq(run))
+            assert found == self._call(at, "project_snapshot", run)
+            self.counts[method] += 1
 
     @rule(at=places, run=runs, after=st.integers(0, 5), limit=st.integers(1, 5), first=several)
     def fetch(self, at: int, run: str, after: int, limit: int, first: list[ModelEvent]) -> None:

@@ -25,6 +25,7 @@ from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
+    RUN_VIEW,
     Append,
     AppendResult,
     Event,
@@ -39,7 +40,7 @@ from holdfast.facets.events import (
     result,
 )
 from holdfast.facets.events_feed import EventSource
-from holdfast.facets.feed import BEGINNING, from_cursor
+from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
 from holdfast.facets.names import check_name
 from holdfast.facets.projection import RunSnapshot
 from holdfast.facets.snapshot_cache import SnapshotCache
@@ -86,7 +87,9 @@ class AsyncEvents:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
-        (appended,) = await self.append_events([event], expected_seq=expected_seq)
+        require(self._backend, Capability.EVENTS)
+        new = new_event(event)
+        (appended,) = await self._append(event.run_id, (new,), expected_seq)
         return appended
 
     async def append_events(
@@ -100,12 +103,17 @@ class AsyncEvents:
         if len(given) > MOST_EVENTS:
             raise InvalidArgument(f"events: {len(given)} at a time, at most {MOST_EVENTS}")
         new = tuple(map(new_event, given))
-        run_id = check_name(given[0].run_id, what="run id")
+        run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
+        return await self._append(run_id, new, expected_seq)
+
+    async def _append(
+        self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None
+    ) -> Results:
         if expected_seq is not None:
             check_seq(expected_seq, "expected_seq")
-        append = Append((self._namespace, run_id), new, expected_seq)
+        append = Append((self._namespace, check_name(run_id, what="run id")), new, expected_seq)
         size = self._size(run_id, new)
         try:
             if self._inline:
@@ -197,6 +205,19 @@ class AsyncEvents:
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
         return AsyncWatch(Watching(source, listener, position), _told, marker=marker)
+
+    async def feed_end(self) -> str:
+        """A cursor for `feed` from which only what commits from now on is told."""
+        require(self._backend, Capability.EVENTS)
+        log, _ = self._backend.follow_events(self._namespace)
+        return to_cursor(LOG, await log.position())
+
+    async def last_seq(self, run_id: str) -> int:
+        """The number of the run's last event, 0 when there is no such run."""
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = await self._events.state(place, RUN_VIEW)
+        return 0 if state is None else state.last_seq
 
     async def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""

@@ -206,7 +206,7 @@ class AsyncStoreEvents(AsyncEvents):
         calls = _calls(lines)
         new = 0
         try:
-            outcomes = await self._events.append([self._append(call) for call in calls], size)
+            outcomes = await self._events.append([self._line_append(call) for call in calls], size)
             for call, outcome in zip(calls, outcomes, strict=True):
                 if isinstance(outcome, Refused) or any(one.known is not None for one in outcome):
                     new += await self._place_slowly(call)
@@ -231,7 +231,7 @@ class AsyncStoreEvents(AsyncEvents):
             call = call[len(stored) :]
             if not call:
                 return new
-            (outcome,) = await self._events.append([self._append(call)], 0)
+            (outcome,) = await self._events.append([self._line_append(call)], 0)
             if not isinstance(outcome, Refused):
                 # Compared as well: a key may be known that was none of those that were read.
                 new += sum(one.known is None for one in outcome)
@@ -241,7 +241,7 @@ class AsyncStoreEvents(AsyncEvents):
             elif outcome.last_seq < call[0].run_seq:
                 raise _conflict(call[0], f"does not follow: the run is at {outcome.last_seq} here")
 
-    def _append(self, call: list[ReadLine]) -> Append:
+    def _line_append(self, call: list[ReadLine]) -> Append:
         first = call[0]
         place = (self._namespace, first.run_id)
         return Append(place, tuple(line.event for line in call), first.run_seq - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import uuid_utils
@@ -9,6 +10,7 @@ import uuid_utils
 from holdfast.errors import InvalidArgument
 
 MAX_NAME_BYTES = 1024
+_is_plain = re.compile(rf"[ -~]{{1,{MAX_NAME_BYTES}}}").fullmatch
 _LAST_BEFORE_SURROGATES = 0xD7FF
 _FIRST_AFTER_SURROGATES = 0xE000
 _LAST_CODE_POINT = 0x10FFFF
@@ -17,6 +19,8 @@ _ABOVE_ALL_NAMES = chr(_LAST_CODE_POINT) * (MAX_NAME_BYTES // 4 + 1)
 
 def check_name(name: str, *, what: str) -> str:
     """The name itself, when it is a legal one; `what` is how an error calls it."""
+    if type(name) is str and _is_plain(name):  # as nearly all are
+        return name
     _check_text(name, what)
     if not name:
         raise InvalidArgument(f"{what}: must not be empty")

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
+from operator import attrgetter
 from typing import TypeVar
 
 from holdfast.errors import InvalidState
@@ -34,7 +35,7 @@ from holdfast.runtime.contract import (
 T = TypeVar("T")
 _MOMENT = 0.001
 _LANES = 2
-_MANY = 16  # waiting callers; then the next lane is used too
+_MANY = 16  # callers; then the next lane is used too
 
 
 class AsyncioRuntime(HomeProcess):
@@ -96,9 +97,15 @@ class LoopCoalescer:
         self._loop = loop
         self._flush = flush
         self._inline = inline
-        self.waiting: list[Unit] = []  # for a flush
+        self._waiting: list[Unit] = []
+        self._in_flight = 0
         self._task: asyncio.Task[None] | None = None
         self._leading = False
+
+    @property
+    def load(self) -> int:
+        """How many units wait or are in flight."""
+        return len(self._waiting) + self._in_flight
 
     async def submit(self, unit: Unit) -> None:
         """Queue the unit and wait for its outcome."""
@@ -128,7 +135,7 @@ class LoopCoalescer:
         return hold
 
     def _queue(self, unit: Unit) -> None:
-        self.waiting.append(unit)
+        self._waiting.append(unit)
         if not self._leading:
             self._start()
 
@@ -151,51 +158,57 @@ class LoopCoalescer:
         tenth of what a lone caller waits for.
         """
         self._leading = True
-        self.waiting.append(unit)
+        self._waiting.append(unit)
         batch: list[Unit] = []
         try:
             await asyncio.sleep(0)
-            batch = [one for one in take_batch(self.waiting) if one is unit or _waits(one)]
+            batch = [one for one in take_batch(self._waiting) if one is unit or _waits(one)]
             rest = self._flush(batch)
             if rest is not None:
                 await rest
         finally:
             self._leading = False
             if not batch:
-                self.waiting.remove(unit)
+                self._waiting.remove(unit)
             others = [one for one in batch if one is not unit]
             _resume([one for one in others if one.settled])
             # Whoever led was cancelled while another process held the file.
-            self.waiting[:0] = [one for one in others if not one.settled]
-            if self.waiting:
+            self._waiting[:0] = [one for one in others if not one.settled]
+            if self._waiting:
                 self._start()
 
     async def _run(self) -> None:
         batch: list[Unit] = []
         try:
-            while self.waiting:
-                if self.waiting[0].batch is HOLD:
-                    holder = self.waiting.pop(0)
+            while self._waiting:
+                if self._waiting[0].batch is HOLD:
+                    holder = self._waiting.pop(0)
                     _resume([holder])
                     await holder.answers[0].over
                     continue
                 # A caller that gave up before its flush began is simply not written.
-                batch = [unit for unit in take_batch(self.waiting) if _waits(unit)]
+                batch = [unit for unit in take_batch(self._waiting) if _waits(unit)]
                 if batch:
+                    self._in_flight = len(batch)
                     rest = self._flush(batch)
                     if rest is not None:
                         await rest
+                    self._in_flight = 0
                     _resume(batch)
                     await asyncio.sleep(0)
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
-            for unit in batch + self.waiting:
+            for unit in batch + self._waiting:
                 unit.fail(exc)
-            _resume(batch + self.waiting)
-            self.waiting.clear()
+            _resume(batch + self._waiting)
+            self._waiting.clear()
             raise
         finally:
+            self._in_flight = 0
             self._task = None
+
+
+_load = attrgetter("load")
 
 
 class _Lanes:
@@ -205,10 +218,10 @@ class _Lanes:
         self._lanes = lanes
 
     async def submit(self, unit: Unit) -> None:
-        """Queue the unit where the fewest wait, and wait for its outcome."""
+        """Queue the unit where the fewest are, and wait for its outcome."""
         lane = self._lanes[0]
-        if len(lane.waiting) >= _MANY:
-            lane = min(self._lanes, key=lambda one: len(one.waiting))
+        if lane.load >= _MANY:
+            lane = min(self._lanes, key=_load)
         await lane.submit(unit)
 
     async def drain(self) -> None:

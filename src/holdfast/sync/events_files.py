@@ -208,7 +208,7 @@ class StoreEvents(Events):
         calls = _calls(lines)
         new = 0
         try:
-            outcomes = run(self._events.append([self._append(call) for call in calls], size))
+            outcomes = run(self._events.append([self._line_append(call) for call in calls], size))
             for call, outcome in zip(calls, outcomes, strict=True):
                 if isinstance(outcome, Refused) or any(one.known is not None for one in outcome):
                     new += self._place_slowly(call)
@@ -235,7 +235,7 @@ class StoreEvents(Events):
             call = call[len(stored) :]
             if not call:
                 return new
-            (outcome,) = run(self._events.append([self._append(call)], 0))
+            (outcome,) = run(self._events.append([self._line_append(call)], 0))
             if not isinstance(outcome, Refused):
                 # Compared as well: a key may be known that was none of those that were read.
                 new += sum(one.known is None for one in outcome)
@@ -245,7 +245,7 @@ class StoreEvents(Events):
             elif outcome.last_seq < call[0].run_seq:
                 raise _conflict(call[0], f"does not follow: the run is at {outcome.last_seq} here")
 
-    def _append(self, call: list[ReadLine]) -> Append:
+    def _line_append(self, call: list[ReadLine]) -> Append:
         first = call[0]
         place = (self._namespace, first.run_id)
         return Append(place, tuple(line.event for line in call), first.run_seq - 1)

@@ -1,9 +1,10 @@
-"""Events on PostgreSQL: each batch is one statement, one round trip, one transaction."""
+"""Events on PostgreSQL: a batch is one statement, and another one if not everything was new."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from holdfast import codec
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
@@ -20,7 +21,7 @@ class PostgresEvents(SqlEvents):
         places = {name: feed[name] for name in ("find_position", "find_end")}
         queries = {**load(__package__, "events.sql", dialect), **places}
         batches = EventBatches(
-            append=AppendEvents(queries["append_events"]),
+            append=AppendEvents(queries["append_new"], queries["append_events"]),
             delete=DeleteRuns(queries["delete_run"]),
             put=PutViews(queries["put_view"]),
         )
@@ -32,40 +33,58 @@ class PostgresEvents(SqlEvents):
 
 
 class AppendEvents:
-    """Calls; the same run may come many times."""
+    """Calls; the same run may come many times.
 
-    def __init__(self, query: str) -> None:
-        self._query = query
+    First as if everything were new, which it nearly always is; else with a look at each event.
+    """
+
+    def __init__(self, new: str, any_: str) -> None:
+        self._new = new
+        self._any = any_
 
     async def apply(
         self, on: PgConnection, items: Sequence[Append], *, repeat: bool
-    ) -> list[Outcome]:
+    ) -> Sequence[Outcome]:
         """See Batch."""
-        del repeat  # keys tell
-        events = [
-            (call, append, event) for call, append in enumerate(items) for event in append.events
-        ]
+        events = [event for append in items for event in append.events]
+        keys, ids, types, emitted, data, more = zip(*events, strict=True)
         params = {
-            "calls": plain_array(call for call, _, _ in events),
-            "namespaces": text_array(append.run[0] for _, append, _ in events),
-            "run_ids": text_array(append.run[1] for _, append, _ in events),
-            "expected": plain_array(_or_null(append.expected_seq) for _, append, _ in events),
-            "keys": text_array(event.key for _, _, event in events),
-            "event_ids": plain_array(event.event_id.hex() for _, _, event in events),
-            "types": text_array(event.event_type for _, _, event in events),
-            "emitted": plain_array(_or_null(event.emitted_at) for _, _, event in events),
-            "data": text_array(event.data for _, _, event in events),
-            "more": text_array(event.more for _, _, event in events),
+            "namespaces": text_array([a.run[0] for a in items for _ in a.events]),
+            "run_ids": text_array([a.run[1] for a in items for _ in a.events]),
+            "expected": plain_array(
+                "NULL"
+                if append.expected_seq is None
+                else min(append.expected_seq + place, codec.INT64_MAX)
+                for append in items
+                for place in range(len(append.events))
+            ),
+            "keys": text_array(keys),
+            "event_ids": plain_array(event_id.hex() for event_id in ids),
+            "types": text_array(types),
+            "emitted": plain_array("NULL" if at is None else at for at in emitted),
+            "data": text_array(data),
+            "more": text_array(more),
         }
-        answers: list[list[Appended]] = [[] for _ in items]
+        if not repeat:
+            ((numbers,),) = await on.fetch(self._new, params)
+            if numbers is not None:
+                answers = map(Appended, numbers)
+                return [[next(answers) for _ in append.events] for append in items]
+        calls = plain_array(call for call, append in enumerate(items) for _ in append.events)
+        return await self._one_by_one(on, len(items), {"calls": calls, **params})
+
+    async def _one_by_one(
+        self, on: PgConnection, calls: int, params: Mapping[str, object]
+    ) -> list[Outcome]:
+        answers: list[list[Appended]] = [[] for _ in range(calls)]
         refused: dict[int, Refused] = {}
-        for call, run_seq, kind, data, last_seq, twice in await on.fetch(self._query, params):
+        for call, run_seq, kind, data, last_seq, twice in await on.fetch(self._any, params):
             if last_seq is not None:
                 refused[call] = Refused(last_seq, None if twice is None else twice.bytes)
             else:
                 known = None if kind is None else (kind, data)
                 answers[call].append(Appended(run_seq, known))
-        return [refused.get(call, answers[call]) for call in range(len(items))]
+        return [refused.get(call, answers[call]) for call in range(calls)]
 
 
 class DeleteRuns:
@@ -114,7 +133,3 @@ class PutViews:
             ((kept,),) = await on.fetch(self._query, params)
             answers.append(bool(kept))
         return answers
-
-
-def _or_null(number: int | None) -> object:
-    return "NULL" if number is None else number

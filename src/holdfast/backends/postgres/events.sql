@@ -1,6 +1,12 @@
 -- Events on PostgreSQL. See migrations/0006_events.sql for the functions.
 
+-- name: append_new
+SELECT hf.append_new(
+    :namespaces, :run_ids, :expected, :keys, :event_ids, :types, :emitted, :data, :more
+)
+
 -- name: append_events
+-- Whatever is known or elsewhere than expected: run by run, under its lock.
 SELECT a.call, (a.answer).*
 FROM hf.append_events(
     :calls, :namespaces, :run_ids, :expected, :keys, :event_ids, :types, :emitted, :data, :more

@@ -203,6 +203,69 @@ FOR v_call IN
 END
 $$;
 
+CREATE FUNCTION holdfast.append_new(p_namespaces text[], p_run_ids text[], p_expected bigint[], p_keys text[], p_event_ids uuid[], p_types text[], p_emitted bigint[], p_data text[], p_more text[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_numbers bigint[];
+    v_elsewhere boolean;
+BEGIN
+    WITH items AS MATERIALIZED (
+        SELECT
+            i.*,
+            row_number() OVER (PARTITION BY i.namespace, i.run_id ORDER BY i.item DESC) - 1
+                AS followers
+        FROM unnest(
+            p_namespaces, p_run_ids, p_expected, p_keys, p_event_ids, p_types, p_emitted, p_data,
+            p_more
+        ) WITH ORDINALITY AS i (
+            namespace, run_id, expected, key, event_id, event_type, emitted_at, data, more, item
+        )
+    ),
+    heads AS (
+        INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
+        SELECT i.namespace, i.run_id, count(*), pg_current_xact_id()
+        FROM items AS i
+        GROUP BY i.namespace, i.run_id
+        ORDER BY i.namespace, i.run_id
+        ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE
+        SET last_seq = r.last_seq + excluded.last_seq,
+            feed_xid = greatest(r.feed_xid, excluded.feed_xid)
+        RETURNING r.id, r.namespace, r.run_id, r.last_seq, r.feed_xid
+    ),
+    clock AS MATERIALIZED (
+        -- Once all runs are locked: later numbers have later times.
+        SELECT "holdfast".now_us() AS now FROM (SELECT count(*) FROM heads) AS locked
+    ),
+    numbered AS MATERIALIZED (
+        SELECT i.*, h.id AS run, h.feed_xid, h.last_seq - i.followers AS run_seq
+        FROM items AS i
+        JOIN heads AS h ON h.namespace = i.namespace AND h.run_id = i.run_id
+        ORDER BY i.item
+    ),
+    added AS (
+        INSERT INTO "holdfast".events (
+            namespace, feed_xid, commit_id, run, run_seq, key, event_id, event_type,
+            emitted_at, persisted_at, data, more
+        )
+        SELECT
+            n.namespace, n.feed_xid, nextval('"holdfast".commit_ids'), n.run, n.run_seq, n.key, n.event_id,
+            n.event_type, coalesce(n.emitted_at, c.now), c.now, n.data, n.more
+        FROM clock AS c
+        CROSS JOIN numbered AS n
+    )
+    SELECT array_agg(n.run_seq ORDER BY n.item), bool_or(n.run_seq - 1 <> n.expected)
+    INTO v_numbers, v_elsewhere
+    FROM numbered AS n;
+    IF v_elsewhere THEN
+        RAISE EXCEPTION USING ERRCODE = 'HF002';
+    END IF;
+    RETURN v_numbers;
+EXCEPTION WHEN unique_violation OR SQLSTATE 'HF002' THEN
+    RETURN NULL;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$

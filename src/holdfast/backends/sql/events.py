@@ -92,7 +92,7 @@ class SqlEvents:
             "limit": limit,
             "generation": 0 if generation is None else generation,
         }
-        return [StoredEvent(*row) for row in await self._db.fetch(self._own.fetch, params)]
+        return list(map(StoredEvent._make, await self._db.fetch(self._own.fetch, params)))
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """See EventsBackend."""
@@ -135,4 +135,4 @@ class SqlEvents:
     ) -> Page[tuple[Position, StoredEvent]]:
         """See EventLog."""
         page = await self._feed.read(after, limit, {"namespace": namespace})
-        return page.of([(place, StoredEvent(*row)) for place, row in page.changes])
+        return page.of([(place, StoredEvent._make(row)) for place, row in page.changes])

@@ -102,9 +102,9 @@ class SqliteConnection:
 
     def rollback(self) -> None:
         """Undo the open transaction, if there is one: a full disk or I/O error ends it itself."""
+        self.moments.forget()
         try:
             if self.raw.in_transaction:
-                self.moments.forget()
                 self.execute("ROLLBACK")
         except apsw.Error as exc:
             raise self.error(exc) from exc

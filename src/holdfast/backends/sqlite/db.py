@@ -275,6 +275,7 @@ class SqliteDb:
                 writer.moments.committed()
             except DRIVER_ERRORS as exc:
                 error = writer.error(exc)
+                writer.moments.forget()
                 # The log may hold the commit, whole but not synced: a crash brings it to life.
                 error.outcome_unknown = committing
                 raise error from exc

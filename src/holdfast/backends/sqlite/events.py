@@ -12,10 +12,15 @@ from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.facets.events import Append, Appended, Keep, NewEvent, Refused, RunKey
 
 _OWN = load(__package__, "events.sql", SQLITE)
-_FIND_RUN, _FIND_KEY, _FIND_ID, _ADD_EVENT, _SET_LAST = (
-    _OWN[name]
-    for name in ("find_run", "find_by_key", "find_by_event_id", "add_event", "set_last_seq")
+_FIND_RUN, _FIND_KEY, _FIND_ID = (
+    _OWN[name] for name in ("find_run", "find_by_key", "find_by_event_id")
 )
+_ADD_EVENT, _ADD_IF_NEW = (_OWN[name] for name in ("add_event", "add_if_new"))
+_MOST_HEADS = 10_000  # runs whose ends are remembered
+
+
+Head = tuple[int | None, int]
+"""Of a run: its id, None if there is none, and its last number."""
 
 
 class SqliteEvents(SqlEvents):
@@ -36,32 +41,54 @@ class AppendEvents:
         del repeat  # keys tell
         now, commit_id, *_ = on.moments.begin()
         outcomes: list[list[Appended] | Refused] = []
+        heads: dict[RunKey, Head] = on.moments.notes
+        if len(heads) > _MOST_HEADS:
+            heads.clear()
         for append in items:
-            run, last_seq = on.execute(_FIND_RUN, append.run).get or (None, 0)
-            outcome, new = decide(on, append, run, last_seq)
-            outcomes.append(outcome)
-            if not new:
-                continue
-            if run is None:
-                on.execute(_OWN["add_run"], (*append.run, len(new)))
-                run = on.raw.last_insert_rowid()
+            head = heads.get(append.run) or on.execute(_FIND_RUN, append.run).get or (None, 0)
+            run, last_seq = head
+            outcome: list[Appended] | Refused
+            new: Sequence[NewEvent]
+            if _added_as_new(on, append, head, (commit_id + 1, now)):
+                outcome, new = [Appended(last_seq + 1)], append.events
             else:
-                on.execute(_SET_LAST, (last_seq + len(new), run))
-            for run_seq, event in enumerate(new, last_seq + 1):
-                commit_id += 1
-                key, event_id, kind, emitted_at, data, more = event
-                at = now if emitted_at is None else emitted_at
-                on.execute(
-                    _ADD_EVENT,
-                    (commit_id, run, run_seq, key, event_id, kind, at, now, data, more),
-                )
+                outcome, new = decide(on, append, run, last_seq)
+                if new and run is None:
+                    on.execute(_OWN["add_run"], append.run)
+                    run = on.raw.last_insert_rowid()
+                for place, event in enumerate(new, 1):
+                    values = (commit_id + place, run, last_seq + place, *_columns(event, now))
+                    on.execute(_ADD_EVENT, values)
+            outcomes.append(outcome)
+            commit_id += len(new)
+            heads[append.run] = run, last_seq + len(new)
         on.moments.gave_out(commit_id)
         return outcomes
 
 
+def _added_as_new(
+    on: SqliteConnection,
+    append: Append,
+    head: Head,
+    moment: tuple[int, int],
+) -> bool:
+    """True when the call was one new event, as nearly all are: then the indexes have looked."""
+    run, last_seq = head
+    if len(append.events) != 1 or run is None or append.expected_seq not in (None, last_seq):
+        return False
+    commit_id, now = moment
+    on.execute(_ADD_IF_NEW, (commit_id, run, last_seq + 1, *_columns(append.events[0], now)))
+    return bool(on.raw.changes())
+
+
+def _columns(event: NewEvent, now: int) -> tuple[str | bytes | int | None, ...]:
+    key, event_id, kind, emitted_at, data, more = event
+    return key, event_id, kind, now if emitted_at is None else emitted_at, now, data, more
+
+
 def decide(
     on: SqliteConnection, append: Append, run: int | None, last_seq: int
-) -> tuple[list[Appended] | Refused, list[NewEvent]]:
+) -> tuple[list[Appended] | Refused, Sequence[NewEvent]]:
     """The answer to a call, and which of its events are new."""
     answers: list[Appended] = []
     new: list[NewEvent] = []

@@ -2,23 +2,19 @@
 --
 -- After append(a, k1), append(b, k1), append(a, k2), append(a, k1):
 --
---   runs    (1, 'a', last_seq 2)  (2, 'b', last_seq 1)
+--   runs    (1, 'a')  (2, 'b')
 --   events  (10, run 1, seq 1, k1)  (11, run 2, seq 1, k1)  (12, run 1, seq 2, k2)
 
 -- name: find_run
-SELECT id, last_seq
-FROM hf.runs
-WHERE namespace = :namespace
-  AND run_id = :run_id
-  AND NOT gone
+SELECT r.id, coalesce((SELECT max(e.run_seq) FROM hf.events AS e WHERE e.run = r.id), 0)
+FROM hf.runs AS r
+WHERE r.namespace = :namespace
+  AND r.run_id = :run_id
+  AND NOT r.gone
 
 -- name: add_run
-INSERT INTO hf.runs (namespace, run_id, last_seq)
-VALUES (:namespace, :run_id, :last_seq)
-
--- name: set_last_seq
-UPDATE hf.runs SET last_seq = :last_seq
-WHERE id = :id
+INSERT INTO hf.runs (namespace, run_id)
+VALUES (:namespace, :run_id)
 
 -- name: find_by_key
 SELECT run_seq, event_type, data
@@ -37,6 +33,14 @@ INSERT INTO hf.events
     (commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more)
 VALUES
     (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
+
+-- name: add_if_new
+-- Nothing when the key or the event id is known.
+INSERT INTO hf.events
+    (commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more)
+VALUES
+    (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
+ON CONFLICT DO NOTHING
 
 -- name: fetch_events
 SELECT
@@ -96,13 +100,12 @@ WHERE run = :run
 UPDATE hf.store_state SET commit_floor = (SELECT commit_id FROM hf.last_commit)
 
 -- name: get_state
-SELECT r.id, r.last_seq, s.last_seq, s.payload
+SELECT r.id, (SELECT max(e.run_seq) FROM hf.events AS e WHERE e.run = r.id), s.last_seq, s.payload
 FROM hf.runs AS r
 LEFT JOIN hf.run_views AS s ON s.run = r.id AND s.view = :view
 WHERE r.namespace = :namespace
   AND r.run_id = :run_id
   AND NOT r.gone
-  AND r.last_seq > 0
 
 -- name: put_view
 INSERT INTO hf.run_views (run, view, last_seq, payload)

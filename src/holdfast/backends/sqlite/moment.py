@@ -7,6 +7,8 @@ notices when a transaction begins, and not another statement of ours, which SQLi
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 
 from holdfast.clock import machine_us
@@ -37,6 +39,7 @@ class Moments:
         self._known = (0, 0, False, False)  # as Moment, but the clock's offset
         self._at = (-1, -1)  # the file's version and our changes when that was so
         self._now = False  # the open transaction has found it so
+        self.notes: dict[Any, Any] = {}  # what else is so until then; those who note keep it right
 
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
@@ -46,6 +49,7 @@ class Moments:
             if known is None:  # a guessed commit id could hide newer versions behind older ones
                 raise Corrupt("SQLite: the row of holdfast_store_state is missing")
             self._known, self._at = known, at
+            self.notes.clear()
         self._now = True
         offset, commit_id, forked, indexed = self._known
         return machine_us() + offset, commit_id, forked, indexed
@@ -65,5 +69,6 @@ class Moments:
 
     def forget(self) -> None:
         """The transaction was undone."""
+        self.notes.clear()
         self._at = (-1, -1)
         self._now = False

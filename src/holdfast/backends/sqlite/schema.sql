@@ -218,7 +218,6 @@ CREATE TABLE holdfast_runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace TEXT NOT NULL,
     run_id TEXT NOT NULL,
-    last_seq INTEGER NOT NULL,
     -- Being deleted: out of sight, and its events may go.
     gone INTEGER NOT NULL DEFAULT 0
 ) STRICT;

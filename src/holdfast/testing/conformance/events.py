@@ -56,6 +56,41 @@ async def test_events_of_a_run_are_numbered_from_1_without_gaps(world: World) ->
 
 
 @EVENTS
+async def test_no_number_is_too_large_to_be_expected(world: World) -> None:
+    events = world.store.events
+    with pytest.raises(Conflict, match="is at 0"):
+        await events.append_events([event("k1"), event("k2")], expected_seq=2**63 - 1)
+    assert await events.last_seq("r") == 0
+
+
+@EVENTS
+async def test_calls_at_once_are_new_known_and_refused_each_for_itself(world: World) -> None:
+    events = world.store.events
+    await events.append_events([event("k1"), event("k2")])
+    calls = [
+        events.append_event(event("k3")),
+        events.append_event(event("k1")),
+        events.append_event(event("k1", "other")),
+        events.append_event(event("k4"), expected_seq=1),
+    ]
+    *done, refused = await world.colour.together(calls)
+    assert done == [new(3), known(1), new(1)]
+    assert isinstance(refused, Conflict)
+    assert refused.expected_seq == 1
+    assert [one.idempotency_key for one in await events.fetch_events("r")] == ["k1", "k2", "k3"]
+
+
+@EVENTS
+async def test_the_last_number_of_a_run_is_told(world: World) -> None:
+    events = world.store.events
+    assert await events.last_seq("r") == 0
+    await events.append_events([event("k1"), event("k2")])
+    assert await events.last_seq("r") == 2
+    await events.delete_run("r", force=True)
+    assert await events.last_seq("r") == 0
+
+
+@EVENTS
 async def test_every_field_comes_back(world: World) -> None:
     events = world.store.events
     event_id = str(uuid4())

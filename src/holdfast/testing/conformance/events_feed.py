@@ -41,6 +41,16 @@ async def test_the_feed_tells_all_events_then_a_marker_then_new_ones(world: Worl
 
 
 @EVENTS
+async def test_the_feed_from_its_end_tells_only_what_is_new(world: World) -> None:
+    await _append(world, "a", "1", "2")
+    end = await world.store.events.feed_end()
+    await _append(world, "b", "1")
+    async with world.store.events.feed(after=end) as feed:
+        assert await _next(feed) == ("b", 1)
+        assert await feed.next(SOON) is CAUGHT_UP
+
+
+@EVENTS
 async def test_the_feed_tells_events_as_they_are_fetched(world: World) -> None:
     events = world.store.events
     await events.append_event(Event("a", "Noted", "1", {"raw": b"\xff"}, step_id="s"))

@@ -1,0 +1,1 @@
+"""Holdfast underneath libraries that others wrote; each is an extra of its own."""
