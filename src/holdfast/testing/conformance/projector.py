@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -299,6 +300,46 @@ async def test_a_lag_is_told_once_until_it_is_over(world: World) -> None:
         assert (await projector.status()).alert is None
     assert projector.totals.resyncs == 0
     await projector.close()
+
+
+@SHARED
+async def test_what_has_waited_for_a_drain_is_no_lag_after_it(world: World) -> None:
+    told: list[ProjectorAlert] = []
+    await _append(world, "r", 1, 2)
+    await world.move_clock(60)
+    projector = world.projector(on_alert=told.append, lease=3600)
+    await projector.drain()
+    status = await projector.status()
+    assert (status.lag, status.alert, told) == (timedelta(0), None, [])
+    assert status.totals.kept == 1
+
+
+@SHARED
+async def test_a_drain_ends_an_alert_and_the_next_lag_is_told(world: World) -> None:
+    told: list[ProjectorAlert] = []
+    projector = world.projector(on_alert=told.append, lease=3600, every=0.001)
+    for episode in (1, 2):
+        await projector.beat()
+        await _append(world, f"r{episode}", 1)
+        await world.move_clock(6)
+        await _work(world, projector, runs=[f"r{episode}"])
+        assert len(told) == episode
+        await projector.drain()
+        status = await projector.status()
+        assert (status.lag, status.alert) == (timedelta(0), None)
+
+
+@SHARED
+async def test_a_projector_that_is_closed_at_the_end_of_the_feed_has_no_lag(world: World) -> None:
+    projector = world.projector(lease=3600, every=600)
+    await projector.beat()
+    await _append(world, "r", 1)
+    await _until_folded(1, projector)
+    await projector.project()
+    await world.move_clock(3)
+    assert (await projector.status()).lag >= timedelta(seconds=3)
+    await projector.close()
+    assert (await projector.status()).lag == timedelta(0)
 
 
 @SHARED
