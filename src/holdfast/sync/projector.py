@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.backend import Capability, require
-from holdfast.facets.daemons import ProjectorStatus, ProjectTotals, Resync, RunMark
+from holdfast.facets.daemons import (
+    Metrics,
+    ProjectorStatus,
+    ProjectTotals,
+    Resync,
+    RunMark,
+    metrics_of,
+)
 from holdfast.facets.events import LOG, Event, FeedEvent
 from holdfast.facets.feed import BEGINNING, Position, from_cursor, to_cursor
 from holdfast.facets.lag import Lag, OnAlert
@@ -193,6 +200,17 @@ class Projector:
             self._measure(since)
         lag = self._lag
         return ProjectorStatus(len(self._shards.owned), lag.lag, lag.alert, self.totals)
+
+    def metrics(self) -> Metrics:
+        """The same as numbers by name, for monitoring: `…_lag_high` is 1 while an alert holds."""
+        status = self.status()
+        return metrics_of(
+            "projector",
+            status.totals,
+            shards=status.shards,
+            lag_seconds=status.lag.total_seconds(),
+            lag_high=status.alert is not None,
+        )
 
     def close(self) -> None:
         """Keep what is folded, and let others have the runs at once."""

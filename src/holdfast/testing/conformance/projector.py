@@ -28,6 +28,9 @@ SHARED = needs(Capability.EVENTS, Capability.RECORDS, Capability.MOVABLE_CLOCK)
 
 COUNT = Projection("count: \u00e4/*", lambda count, _: count + 1, initial=0)
 
+TOTALS = ("events", "kept", "resyncs", "gaps", "failed")
+GAUGES = ("shards", "lag_seconds", "lag_high")
+
 
 def _sum(total: int, event: Event) -> int:
     return total + int(event.event_data)
@@ -300,6 +303,29 @@ async def test_a_lag_is_told_once_until_it_is_over(world: World) -> None:
         assert (await projector.status()).alert is None
     assert projector.totals.resyncs == 0
     await projector.close()
+
+
+@SHARED
+async def test_metrics_are_the_status_in_numbers(world: World) -> None:
+    projector = world.projector([COUNT], lease=3600, every=600)
+    nothing = {
+        **dict.fromkeys((f"holdfast_projector_{name}_total" for name in TOTALS), 0.0),
+        **dict.fromkeys((f"holdfast_projector_{name}" for name in GAUGES), 0.0),
+    }
+    assert await projector.metrics() == nothing
+    await projector.beat()
+    await _append(world, "r", 1, 2, 3)
+    await _until_folded(6, projector)
+    await world.move_clock(6)
+    found = await projector.metrics()
+    assert 6 <= found.pop("holdfast_projector_lag_seconds") < 60
+    assert found.pop("holdfast_projector_lag_high") == 1
+    assert found.pop("holdfast_projector_shards") == 16
+    assert found.pop("holdfast_projector_events_total") == 6
+    assert set(found.values()) == {0}
+    await projector.drain()
+    done = {"holdfast_projector_events_total": 6.0, "holdfast_projector_kept_total": 2.0}
+    assert await projector.metrics() == nothing | done
 
 
 @SHARED
