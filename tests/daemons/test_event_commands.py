@@ -95,11 +95,13 @@ def test_a_run_is_archived_and_restored(tmp_path: Path) -> None:
 
 def test_errors_are_one_line_that_names_the_line_of_the_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
+    _fill(url)
     for arguments, data, code, word in (
         (("import-events", url, "-"), b"", 1, b"line 1"),
         (("import-events", url, tmp_path / "never"), b"", 1, b"never"),
         (("export-events", url, tmp_path / "f", "--run", "never"), b"", 1, b"'never'"),
         (("export-events", url, tmp_path), b"", 2, b"folder"),
+        (("export-events", url, tmp_path / "no" / "f"), b"", 1, b"no'"),
         (("archive-run", url, tmp_path), b"", 2, b"ID"),
     ):
         done = _run(*arguments, data=data)
@@ -107,6 +109,22 @@ def test_errors_are_one_line_that_names_the_line_of_the_file(tmp_path: Path) -> 
         assert word in done.stderr
         assert b"Traceback" not in done.stderr
     assert not (tmp_path / "f").exists()
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_store_that_is_missing_is_made_by_an_import_alone(tmp_path: Path) -> None:
+    there, missing = tmp_path / "there.db", tmp_path / "missing.db"
+    _fill(f"sqlite:///{there}")
+    assert _run("export-events", f"sqlite:///{there}", tmp_path / "runs").returncode == 0
+    url = f"sqlite:///{missing}"
+    for words in (("export-events", url, tmp_path / "out"), ("archive-run", url, tmp_path, "a")):
+        done = _run(*words)
+        assert (done.returncode, done.stdout) == (1, b"")
+        told = f"holdfast {words[0]}: SQLite file '{missing}': does not exist\n"
+        assert done.stderr.decode() == told
+        assert not missing.exists()
+        assert not (tmp_path / "out").exists()
+    assert _run("import-events", url, tmp_path / "runs").stdout == b"events 7, known 0\n"
 
 
 def test_a_bar_is_shown_on_a_terminal_and_goes_at_the_end(tmp_path: Path) -> None:

@@ -34,13 +34,17 @@ FileOrPath = str | os.PathLike[str] | BinaryIO
 class LinesWriter:
     """Writes lines to a folder under a name that comes last, or to what is open already."""
 
-    def __init__(self, target: Path | BinaryIO, *, packed: bool = False) -> None:
+    def __init__(
+        self, target: Path | BinaryIO, *, packed: bool = False, make: bool = False
+    ) -> None:
+        """`make`: a folder that is missing is made; without that it is NotFound."""
         self._packer = zlib.compressobj(wbits=_GZIP) if packed else None
         self._partial: Path | None = None
         if isinstance(target, Path):
             self._what = f"folder {str(target)!r}"
             with translated(self._what):
-                make_folder(target)
+                if make:
+                    make_folder(target)
                 self._partial = target / f".events.{uuid4().hex}.partial"
                 # Not by `open`: nobody else is to read it, at no moment.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.cli.everywhere import Daemon, Everywhere
+from holdfast.cli.existing import open_existing
 from holdfast.facets.daemons import ArchiveTotals, SweepResult
-from holdfast.opening import open as open_store
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.store import Store
 from holdfast.sync.sweeper import Sweeper
@@ -37,7 +37,7 @@ class Archived(msgspec.Struct, frozen=True):
 
 def sweep(options: argparse.Namespace) -> SweepResult:
     """Sweep until a signal comes, or once: what was done."""
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store, keep: float | None) -> Sweeper:
             return Sweeper(
@@ -73,7 +73,7 @@ def sweep(options: argparse.Namespace) -> SweepResult:
 
 def archive(options: argparse.Namespace) -> Archived:
     """Archive until a signal comes, or what is there: what was done."""
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store, folder: Path) -> Archiver:
             return Archiver(

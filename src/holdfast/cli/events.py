@@ -12,6 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.archive.failures import translated
+from holdfast.cli.existing import open_existing
 from holdfast.cli.progress import ProgressLine
 from holdfast.facets.events_lines import Exported, Imported
 from holdfast.opening import open as open_store
@@ -29,7 +30,7 @@ class Archived(msgspec.Struct, frozen=True):
 def export_events(options: argparse.Namespace) -> Exported:
     """Write the runs to the file."""
     target = sys.stdout.buffer if options.file == _STANDARD else options.file
-    with open_store(options.url, options.namespace) as store, ProgressLine("exported") as line:
+    with open_existing(options.url, options.namespace) as store, ProgressLine("exported") as line:
         return store.events.export_runs(target, options.runs or None, progress=line.show)
 
 
@@ -46,7 +47,7 @@ def import_events(options: argparse.Namespace) -> Imported:
 def archive_runs(options: argparse.Namespace) -> Archived:
     """Write each run to a file of its own, and delete it."""
     files = []
-    with open_store(options.url, options.namespace) as store, ProgressLine("archived") as line:
+    with open_existing(options.url, options.namespace) as store, ProgressLine("archived") as line:
         for run_id in options.runs:
             files.append(store.events.archive_run(run_id, options.folder, force=options.force))
             line.show(len(files))

@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.cli.daemons import stop_by_signal
 from holdfast.cli.everywhere import Everywhere
+from holdfast.cli.existing import open_existing
 from holdfast.errors import InvalidArgument
 from holdfast.facets.daemons import ProjectTotals
 from holdfast.facets.views import Projection
-from holdfast.opening import open as open_store
 from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
 
@@ -36,7 +36,7 @@ class Projected(msgspec.Struct, frozen=True):
 def project(options: argparse.Namespace) -> Projected:
     """Project until a signal comes, or what is there: what was done."""
     projections = [find_projection(path) for path in options.projections or ()]
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store) -> Projector:
             return Projector(
