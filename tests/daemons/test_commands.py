@@ -104,6 +104,11 @@ def test_wrong_call_is_refused_with_2(arguments: list[str], tmp_path: Path) -> N
     assert "Traceback" not in errors
 
 
+def test_what_resync_can_be_is_told(tmp_path: Path) -> None:
+    _, _, errors = _run("project", f"sqlite:///{tmp_path}/x.db", "--resync", "SOME")
+    assert errors.endswith("argument --resync: wanted FULL or FROM_SNAPSHOT, found SOME\n")
+
+
 @pytest.mark.parametrize("arguments", [["sweep", "URL"], ["archive", "URL", "{}/a", "--once"]])
 def test_unreachable_server_is_one_line_and_1(arguments: list[str], tmp_path: Path) -> None:
     port = ReservedPort()
