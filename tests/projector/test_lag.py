@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import ProjectorAlert
 from holdfast.facets.lag import Lag
+from tests.projector import lag as harness
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -44,3 +45,14 @@ def test_what_the_caller_does_with_an_alert_stops_nothing(caplog: pytest.LogCapt
     lag.measure(NOW, NOW - secs(6))
     assert lag.alert == ProjectorAlert(secs(6))
     assert "on_alert raised" in caplog.text
+
+
+def test_control_the_harness_tells_a_large_lag_and_a_stream_that_was_too_slow() -> None:
+    promised = int(harness.RATE * harness.SECS)
+    fine = [0.1] * 999
+    assert harness.Measured([*fine, 1.0], int(promised * 0.95)).faults == []
+    (lag,) = harness.Measured([*fine, 1.1], promised).faults  # though 99 of 100 are below
+    assert lag == "the largest lag is 1.10 s, above 1 s"
+    (void,) = harness.Measured(fine, int(promised * 0.94)).faults
+    assert void.startswith("void: ")
+    assert harness.Measured([], promised).faults == ["void: nobody looked"]
