@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Event
+from holdfast.testing.nats import NatsServer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 
@@ -22,6 +23,8 @@ MOST_STEPS = 20
 ARCHIVER = """
 import os, pathlib, signal, sys
 import holdfast, holdfast.backends.sqlite.backend, holdfast.backends.postgres.backend
+import holdfast.backends.nats.backend, holdfast.backends.redis.backend
+from holdfast.backends.nats.stream import Stream
 
 def archive(url, folder, left, how):
     def dying(step):
@@ -38,6 +41,9 @@ def archive(url, folder, left, how):
         pathlib.Path.replace = dying(pathlib.Path.replace)
         events = store.events._events
         events.delete = dying(events.delete)
+        # On NATS that is several steps, of which each can be the last.
+        for name in ("publish", "publish_all", "remove", "purge"):
+            setattr(Stream, name, dying(getattr(Stream, name)))
         if how == "hasty":
             whole = pathlib.Path(folder, "whole")
             store.events.export_runs(whole, ["r"])
@@ -94,7 +100,7 @@ def archivers() -> Iterator[Archivers]:
     archivers.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "valkey"])
+@pytest.fixture(params=["sqlite", "postgres", "valkey", "nats"])
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
     numbers = iter(range(1000))
     if request.param == "sqlite":
@@ -103,8 +109,11 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
         with PostgresServer("18") as server:
             database = server.create_database()
             yield lambda: f"{database}?schema=s{next(numbers)}"
-    else:
+    elif request.param == "valkey":
         with ValkeyServer() as server:
+            yield server.fresh_url
+    else:
+        with NatsServer() as server:
             yield server.fresh_url
 
 
