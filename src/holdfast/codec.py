@@ -70,6 +70,11 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
         raise Serialization(f"stored value cannot be decoded: {exc}") from exc
 
 
+def byte_size(text: str) -> int:
+    """How many bytes the text is in UTF-8; nearly all is ASCII, and then nothing is copied."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best
     """The value with bytes tagged and everything else checked; `room` is for levels below.
 

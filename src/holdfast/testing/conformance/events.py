@@ -287,6 +287,16 @@ async def test_an_event_that_is_too_large_is_refused_with_a_hint(world: World) -
     await store.events.append_event(event("k", event_data="x" * 900))
 
 
+@EVENTS
+async def test_the_size_of_an_event_is_in_bytes(world: World) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=1000))
+    await store.events.append_event(event("k", event_data="é" * 499))  # and two quotes
+    for fields in ({"event_data": "é" * 500}, {"engine_run_ref": "é" * 500}):
+        with pytest.raises(InvalidArgument, match="at most 1000"):
+            await store.events.append_event(event("k2", **fields))
+    assert len(await store.events.fetch_events("r")) == 1
+
+
 # Fetch
 
 
