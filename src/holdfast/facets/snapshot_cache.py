@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from holdfast.facets.events import RunKey
 from holdfast.facets.projection import RunSnapshot
-from holdfast.facets.views_reading import Read
+from holdfast.facets.views_reading import Read, Warned
 
 _MOST = 1000  # runs that were read
 _MOST_WRITTEN = 10_000
@@ -35,6 +35,7 @@ class SnapshotCache:
         self._written: dict[RunKey, float] = {}
         self._begun = 0.0  # what was read before counts for nothing
         self._used = False
+        self.warned = Warned()
 
     def begin(self) -> float:
         """Now, for who is about to read."""
@@ -76,6 +77,8 @@ class TransactionCache(SnapshotCache):
     def __init__(self, of: SnapshotCache | None = None) -> None:
         super().__init__()
         self._of = of
+        if of is not None:
+            self.warned = of.warned
         self._runs: set[RunKey] = set()
 
     def get(self, run: RunKey, max_age: float) -> Read[RunSnapshot] | None:

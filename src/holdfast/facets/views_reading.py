@@ -15,6 +15,7 @@ S = TypeVar("S")
 _log = logging.getLogger("holdfast.events")
 _PAGE = 1000  # events that are in memory at a time
 _TRANSACTION_SECS = 30.0
+_MOST_WARNED = 10_000
 
 Begin = Callable[[float], Awaitable[OpenTransaction]]
 Outcome = Sequence[Appended] | Refused
@@ -27,13 +28,32 @@ class Read(NamedTuple, Generic[S]):
     kept: Kept[S]
 
 
+class Warned:
+    """The views that were warned of, of one store and all its namespaces: once is enough."""
+
+    def __init__(self) -> None:
+        self._views: set[tuple[RunKey, str]] = set()
+
+    def is_first(self, run: RunKey, view: str) -> bool:
+        """True when nobody was warned of the view yet; threads may share this."""
+        if (run, view) in self._views:
+            return False
+        if len(self._views) >= _MOST_WARNED:
+            self._views.clear()
+        self._views.add((run, view))
+        return True
+
+
 class Views:
     """The views of a store's runs, or of one transaction."""
 
-    def __init__(self, on: EventFacets, most_bytes: int, begin: Begin | None = None) -> None:
+    def __init__(
+        self, on: EventFacets, most_bytes: int, warned: Warned, begin: Begin | None = None
+    ) -> None:
         """`begin` makes a transaction; without it this is inside one."""
         self._most_bytes = most_bytes
         self._on = on
+        self._warned = warned
         self._begin = begin
 
     async def read(
@@ -68,10 +88,11 @@ class Views:
         stored = to_stored(projection, run[1], read.kept)
         size = codec.byte_size(stored.payload)
         if size > self._most_bytes:
-            _log.warning(
-                "view %r of run %r: %d bytes are too many to be kept, at most %d",
-                *(projection.view, run[1], size, self._most_bytes),
-            )
+            if self._warned.is_first(run, projection.view):
+                _log.warning(
+                    "view %r of run %r: %d bytes are too many to be kept, at most %d",
+                    *(projection.view, run[1], size, self._most_bytes),
+                )
             return None
         return Keep(run, projection.view, read.generation, stored)
 
@@ -81,7 +102,8 @@ class Views:
             return await self._append(append, size, inline)
         tx = await self._begin(_TRANSACTION_SECS)
         try:
-            outcome = await Views(tx, self._most_bytes)._append(append, size, inline)  # noqa: SLF001 - its own kind
+            inside = Views(tx, self._most_bytes, self._warned)
+            outcome = await inside._append(append, size, inline)
         except BaseException:
             await tx.rollback()
             raise

@@ -80,8 +80,8 @@ class Events:
         self._namespace = namespace
         self._config = config
         self._begin = begin
-        self._views = Views(backend, config.payload_max_bytes, begin)
         self._cache = SnapshotCache() if cache is None else cache
+        self._views = Views(backend, config.payload_max_bytes, self._cache.warned, begin)
         self._inline = inline
 
     def append_event(self, event: Event, *, expected_seq: int | None = None) -> AppendResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -217,6 +218,24 @@ async def test_a_view_that_is_too_large_is_right_all_the_same(world: World) -> N
     assert state is not None
     assert state.snapshot is not None
     assert state.snapshot.last_seq == 2  # the third is above 500 bytes
+
+
+@EVENTS
+async def test_a_view_that_is_too_large_is_warned_of_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=200))
+    large = Projection("large", lambda text, _: text + "x" * 300, initial="")
+    inline = Capability.TRANSACTIONS in store.capabilities
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        for number in range(3):
+            for run in ("r", "s"):
+                events = store.events.inline(large) if inline else store.events
+                await events.append_event(Event(run, "Noted", str(number)))
+                await store.events.keep_view(large, run)
+                await store.namespace("default").events.keep_view(large, run)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["'r'" in one for one in told] == [True, False]
 
 
 # Inline: in the transaction of the append
