@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast import codec
+from holdfast.errors import Corrupt
 from holdfast.facets.backend import EventFacets, OpenTransaction
 from holdfast.facets.events import Append, Appended, Keep, Refused, RunKey, read_event
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
@@ -16,6 +17,8 @@ _log = logging.getLogger("holdfast.events")
 _PAGE = 1000  # events that are in memory at a time
 _TRANSACTION_SECS = 30.0
 _MOST_WARNED = 10_000
+_MOST_TRIES = 10
+_PAUSE = 0.02  # seconds, more with each try: one in all
 
 Begin = Callable[[float], Awaitable[OpenTransaction]]
 Outcome = Sequence[Appended] | Refused
@@ -59,7 +62,11 @@ class Views:
     async def read(
         self, run: RunKey, projection: Projection[S], *, from_kept: bool = True
     ) -> Read[S]:
-        """The view of the run as it is now; without `from_kept` from its first event on."""
+        """The view of the run as it is now; without `from_kept` from its first event on.
+
+        Corrupt when the run has not all the events that it should have.
+        """
+        generation, tries = 0, 0
         while True:
             state = await self._on.events.state(run, projection.view)
             kept = Kept(projection.begin(run[1]))
@@ -68,8 +75,20 @@ class Views:
             if state.snapshot is not None and from_kept:
                 kept = from_stored(projection, state.snapshot)
             kept = await self._folded(run, projection, kept, state.generation)
-            if kept.last_seq >= state.last_seq:  # else it was deleted meanwhile
+            if kept.last_seq >= state.last_seq:
                 return Read(state.generation, kept)
+            # It was deleted meanwhile, and is of another generation now or gone; or a replica is
+            # behind.
+            tries = tries + 1 if state.generation == generation else 0
+            generation = state.generation
+            if tries == _MOST_TRIES:
+                raise Corrupt(
+                    f"run {run[1]!r}: should be at event {state.last_seq}, and none is there after "
+                    f"{kept.last_seq}",
+                    run_id=run[1],
+                    last_seq=state.last_seq,
+                )
+            await self._on.pause(tries * _PAUSE)
 
     async def keep(self, run: RunKey, projection: Projection[S], read: Read[S]) -> bool:
         """Keep what was read; False when there is no such run any more.

@@ -230,10 +230,22 @@ class Events:
     def delete_run(self, run_id: str, *, force: bool = False) -> None:
         """Remove the run and all its events, for good; one that has not ended only by `force`.
 
-        It is out of sight at once, however long the rest takes.
+        It is out of sight at once, however long the rest takes. By `force` also one that cannot
+        be read any more.
         """
-        generation, _ = self._to_delete(run_id, force=force)
+        if force:
+            generation = self._generation(run_id)
+        else:
+            generation, _ = self._to_delete(run_id, force=False)
         self._deleted(run_id, generation, None)
+
+    def _generation(self, run_id: str) -> int:
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = run(self._events.state(place, RUN_VIEW))
+        if state is None:
+            raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
+        return state.generation
 
     def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
         """The run's generation and what it is, when it may go."""

@@ -28,7 +28,11 @@ for at = 3, #ARGV, 7 do
     local first = new[known - last]
     answer(known, ARGV[first + 2], ARGV[first + 4], ARGV[first + 6])
   elseif known > 0 then
-    local stored = cmsgpack.unpack(redis.call('HGET', events, digits(known)))
+    local event = redis.call('HGET', events, digits(known))
+    if not event then
+      return redis.error_reply('CORRUPT run ' .. run .. ': its event ' .. digits(known) .. ' is gone')
+    end
+    local stored = cmsgpack.unpack(event)
     answer(known, stored[3], stored[6], stored[7])
   else
     if ids[id] or redis.call('HEXISTS', names, 'i' .. id) == 1 then
