@@ -98,7 +98,13 @@ class Events:
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
         require(self._backend, Capability.EVENTS)
-        given = list(events)
+        try:
+            each = iter(events)
+        except TypeError:
+            raise InvalidArgument(
+                f"events: wanted several Events, found {type(events).__name__}"
+            ) from None
+        given = list(each)
         if not given:
             return []
         if len(given) > MOST_EVENTS:

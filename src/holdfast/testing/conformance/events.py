@@ -324,6 +324,9 @@ async def test_wrong_calls_are_refused(world: World) -> None:
     for limit in (0, -1, 10_001, None):
         with pytest.raises(InvalidArgument, match="limit"):
             await events.fetch_events("r", limit=limit)  # type: ignore[arg-type]
+    for things in (None, 7, event("k"), [event("k"), None]):
+        with pytest.raises(InvalidArgument, match="wanted"):
+            await events.append_events(things)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="one run"):
         await events.append_events([event("k"), event("k", "other")])
     with pytest.raises(InvalidArgument, match="at most 1000"):
