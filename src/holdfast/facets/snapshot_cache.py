@@ -35,6 +35,7 @@ class SnapshotCache:
         self._written: dict[RunKey, float] = {}
         self._begun = 0.0  # what was read before counts for nothing
         self._used = False
+        self._closed = False
         self.warned = Warned()
 
     def begin(self) -> float:
@@ -45,7 +46,7 @@ class SnapshotCache:
     def get(self, run: RunKey, max_age: float) -> Read[RunSnapshot] | None:
         """What was read at most so many seconds ago."""
         read = self._read.get(run)
-        if read is None or read.at <= max(self._begun, self._written.get(run, 0.0)):
+        if read is None or self._closed or read.at <= max(self._begun, self._written.get(run, 0.0)):
             return None
         return read.found if time.monotonic() - read.at <= max_age else None
 
@@ -62,6 +63,11 @@ class SnapshotCache:
         if len(self._written) >= _MOST_WRITTEN:
             self._begin_anew()
         self._written[run] = time.monotonic()
+
+    def close(self) -> None:
+        """The store is closed: whoever asks is to hear that."""
+        self._closed = True
+        self._read.clear()
 
     def _begin_anew(self) -> None:
         # Rare, and cheaper than to know who was asked for last. First the time: who is reading now
