@@ -125,39 +125,18 @@ CREATE FUNCTION holdfast.append_events(p_calls bigint[], p_namespaces text[], p_
 DECLARE
     v_now bigint;
     v_call record;
-    v_locked bigint;
     v_run "holdfast".runs;
     v_twice text;
 BEGIN
-    LOOP
-        INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
-        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
+    -- Also what is there already: one statement locks all of them, in the order of append_new.
+    INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
+    SELECT d.namespace, d.run_id, 0, pg_current_xact_id()
+    FROM (
+        SELECT DISTINCT i.namespace, i.run_id
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM "holdfast".runs AS o
-            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-        )
-        ORDER BY 1, 2
-        ON CONFLICT DO NOTHING;
-        PERFORM 1
-        FROM "holdfast".runs AS o
-        JOIN (
-            SELECT DISTINCT i.namespace, i.run_id
-            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        ) AS d USING (namespace, run_id)
-        WHERE NOT o.gone
-        ORDER BY o.namespace, o.run_id
-        FOR NO KEY UPDATE OF o;
-        GET DIAGNOSTICS v_locked = ROW_COUNT;
-        -- Else one was deleted while we waited for it, and is begun anew.
-        EXIT WHEN v_locked = (
-            SELECT count(*)
-            FROM (
-                SELECT DISTINCT i.namespace, i.run_id
-                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-            ) AS d
-        );
-    END LOOP;
+    ) AS d
+    ORDER BY d.namespace COLLATE "C", d.run_id COLLATE "C"
+    ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE SET last_seq = r.last_seq;
     v_now := "holdfast".now_us();
 
 FOR v_call IN
@@ -227,7 +206,7 @@ BEGIN
         SELECT i.namespace, i.run_id, count(*), pg_current_xact_id()
         FROM items AS i
         GROUP BY i.namespace, i.run_id
-        ORDER BY i.namespace, i.run_id
+        ORDER BY i.namespace COLLATE "C", i.run_id COLLATE "C"
         ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE
         SET last_seq = r.last_seq + excluded.last_seq,
             feed_xid = greatest(r.feed_xid, excluded.feed_xid)
@@ -273,10 +252,12 @@ DECLARE
     v_cluster text := "holdfast".cluster();
     v_epoch bigint;
     v_commit bigint;
+    v_first_unused xid8 := pg_snapshot_xmax(pg_current_snapshot());
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages, "holdfast".events
+    IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM "holdfast".epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
@@ -287,8 +268,9 @@ BEGIN
     UPDATE "holdfast".epochs SET last_commit = v_commit WHERE epoch = v_epoch;
     INSERT INTO "holdfast".epochs (epoch, first_commit, last_commit, cluster)
     VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
-    -- Ids that this cluster has yet to give out would hold new versions back until then.
-    UPDATE "holdfast".cells SET feed_xid = '0' WHERE feed_xid >= pg_snapshot_xmax(pg_current_snapshot());
+    -- Ids that this cluster has yet to give out would hold what is new back until then.
+    UPDATE "holdfast".cells SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
+    UPDATE "holdfast".runs SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
     RETURN true;
 END
 $$;

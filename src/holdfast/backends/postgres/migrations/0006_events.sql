@@ -117,7 +117,7 @@ BEGIN
         SELECT i.namespace, i.run_id, count(*), pg_current_xact_id()
         FROM items AS i
         GROUP BY i.namespace, i.run_id
-        ORDER BY i.namespace, i.run_id
+        ORDER BY i.namespace COLLATE "C", i.run_id COLLATE "C"
         ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE
         SET last_seq = r.last_seq + excluded.last_seq,
             feed_xid = greatest(r.feed_xid, excluded.feed_xid)
@@ -234,39 +234,18 @@ AS $$
 DECLARE
     v_now bigint;
     v_call record;
-    v_locked bigint;
     v_run hf.runs;
     v_twice text;
 BEGIN
-    LOOP
-        INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
-        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
+    -- Also what is there already: one statement locks all of them, in the order of append_new.
+    INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
+    SELECT d.namespace, d.run_id, 0, pg_current_xact_id()
+    FROM (
+        SELECT DISTINCT i.namespace, i.run_id
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM hf.runs AS o
-            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-        )
-        ORDER BY 1, 2
-        ON CONFLICT DO NOTHING;
-        PERFORM 1
-        FROM hf.runs AS o
-        JOIN (
-            SELECT DISTINCT i.namespace, i.run_id
-            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        ) AS d USING (namespace, run_id)
-        WHERE NOT o.gone
-        ORDER BY o.namespace, o.run_id
-        FOR NO KEY UPDATE OF o;
-        GET DIAGNOSTICS v_locked = ROW_COUNT;
-        -- Else one was deleted while we waited for it, and is begun anew.
-        EXIT WHEN v_locked = (
-            SELECT count(*)
-            FROM (
-                SELECT DISTINCT i.namespace, i.run_id
-                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-            ) AS d
-        );
-    END LOOP;
+    ) AS d
+    ORDER BY d.namespace COLLATE "C", d.run_id COLLATE "C"
+    ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE SET last_seq = r.last_seq;
     v_now := hf.now_us();
 
     FOR v_call IN
@@ -339,6 +318,37 @@ BEGIN
         DELETE FROM hf.run_views AS s WHERE s.run = v_run;
         DELETE FROM hf.runs AS r WHERE r.id = v_run;
     END LOOP;
+    RETURN true;
+END
+$$;
+
+-- Begins a new epoch if this is not the cluster of the last one; False if it is. Now with events.
+CREATE OR REPLACE FUNCTION hf.begin_epoch() RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_cluster text := hf.cluster();
+    v_epoch bigint;
+    v_commit bigint;
+    v_first_unused xid8 := pg_snapshot_xmax(pg_current_snapshot());
+BEGIN
+    -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
+    -- committed then.
+    LOCK TABLE hf.cell_versions, hf.record_changes, hf.messages, hf.events
+    IN SHARE ROW EXCLUSIVE MODE;
+    SELECT e.epoch INTO v_epoch
+    FROM hf.epochs AS e
+    WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_commit := nextval('hf.commit_ids');
+    UPDATE hf.epochs SET last_commit = v_commit WHERE epoch = v_epoch;
+    INSERT INTO hf.epochs (epoch, first_commit, last_commit, cluster)
+    VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
+    -- Ids that this cluster has yet to give out would hold what is new back until then.
+    UPDATE hf.cells SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
+    UPDATE hf.runs SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
     RETURN true;
 END
 $$;
