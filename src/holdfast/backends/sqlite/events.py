@@ -103,13 +103,13 @@ def decide(
             run is not None and on.execute(_FIND_ID, (run, event.event_id)).get is not None
         ):
             return Refused(last_seq, event.event_id), []
-        if append.expected_seq not in (None, last_seq):
-            return Refused(last_seq), []
         new.append(event)
         ids.add(event.event_id)
         run_seq = last_seq + len(new)
         answers.append(Appended(run_seq))
         own[event.key] = Appended(run_seq, (event.event_type, event.data))
+    if new and append.expected_seq not in (None, last_seq):
+        return Refused(last_seq), []
     return answers, new
 
 
