@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from holdfast import codec
 from holdfast.facets.backend import EventFacets, OpenTransaction
 from holdfast.facets.events import Append, Appended, Keep, Refused, RunKey, read_event
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
@@ -65,10 +66,11 @@ class Views:
         if read.generation is None:
             return None
         stored = to_stored(projection, run[1], read.kept)
-        if len(stored.payload) > self._most_bytes:
+        size = codec.byte_size(stored.payload)
+        if size > self._most_bytes:
             _log.warning(
                 "view %r of run %r: %d bytes are too many to be kept, at most %d",
-                *(projection.view, run[1], len(stored.payload), self._most_bytes),
+                *(projection.view, run[1], size, self._most_bytes),
             )
             return None
         return Keep(run, projection.view, read.generation, stored)

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from holdfast import codec
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState, NotFound
@@ -284,7 +285,10 @@ class Events:
         return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
-        sizes = [len(event.data) + len(event.more or "") for event in events]
+        sizes = [
+            codec.byte_size(event.data) + (0 if event.more is None else codec.byte_size(event.more))
+            for event in events
+        ]
         limit, largest = self._config.payload_max_bytes, max(sizes)
         if largest > limit:
             raise InvalidArgument(

@@ -6,6 +6,7 @@ CREATE TYPE holdfast.appended AS (
 	run_seq bigint,
 	known_type text,
 	known_data text,
+	known_more text,
 	last_seq bigint,
 	twice uuid
 );
@@ -77,12 +78,12 @@ DECLARE
     v_twice boolean;
 BEGIN
     FOREACH v_event IN ARRAY p_events LOOP
-        SELECT e.run_seq, e.event_type, e.data INTO v_known
+        SELECT e.run_seq, e.event_type, e.data, e.more INTO v_known
         FROM "holdfast".events AS e
         WHERE e.run = p_run.id AND e.key = v_event.key;
         IF FOUND THEN
             RETURN NEXT ROW(
-                v_known.run_seq, v_known.event_type, v_known.data, NULL, NULL
+                v_known.run_seq, v_known.event_type, v_known.data, v_known.more, NULL, NULL
             )::"holdfast".appended;
             CONTINUE;
         END IF;
@@ -95,7 +96,7 @@ BEGIN
                 RAISE EXCEPTION USING ERRCODE = 'HF001', DETAIL = v_event.event_id::text;
             END IF;
             RETURN NEXT ROW(
-                NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
+                NULL, NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
             )::"holdfast".appended;
             RETURN;
         END IF;
@@ -109,7 +110,7 @@ BEGIN
             v_event.event_id, v_event.event_type, coalesce(v_event.emitted_at, p_now), p_now,
             v_event.data, v_event.more
         );
-        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL)::"holdfast".appended;
+        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL, NULL)::"holdfast".appended;
     END LOOP;
     IF v_seq > p_run.last_seq THEN
         UPDATE "holdfast".runs AS r
@@ -175,7 +176,7 @@ FOR v_call IN
             FROM "holdfast".append_call(v_run, v_call.events, v_call.expected, v_now) AS a;
         EXCEPTION WHEN SQLSTATE 'HF001' THEN
             GET STACKED DIAGNOSTICS v_twice = PG_EXCEPTION_DETAIL;
-            answer := ROW(NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::"holdfast".appended;
+            answer := ROW(NULL, NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::"holdfast".appended;
             RETURN NEXT;
         END;
     END LOOP;

@@ -197,8 +197,10 @@ class AppendEvents:
         del item
         _, *values = reply
         return [
-            Appended(run_seq, (kind.decode(), data.decode()) if kind else None)
-            for run_seq, kind, data in zip(*(values[at::3] for at in range(3)), strict=True)
+            Appended(
+                run_seq, (kind.decode(), data.decode(), more.decode() or None) if kind else None
+            )
+            for run_seq, kind, data, more in zip(*(values[at::4] for at in range(4)), strict=True)
         ]
 
 

@@ -207,12 +207,16 @@ async def test_what_is_no_projection_is_refused(world: World) -> None:
 @EVENTS
 async def test_a_view_that_is_too_large_is_right_all_the_same(world: World) -> None:
     store = await world.open_fresh(StoreConfig(payload_max_bytes=500))
-    text = Projection("text", lambda text, _: text + "x" * 200, initial="")
+    text = Projection("text", lambda text, _: text + "é" * 100, initial="")  # 200 bytes
     for number in range(4):
         await store.events.append_event(bought(str(number), 1))
         view = await store.events.keep_view(text, "r")
-        assert view == View("x" * 200 * (number + 1), number + 1)
+        assert view == View("é" * 100 * (number + 1), number + 1)
         assert await store.events.view(text, "r") == view
+    state = await backend_of(store).events.state(("default", "r"), text.view)
+    assert state is not None
+    assert state.snapshot is not None
+    assert state.snapshot.last_seq == 2  # the third is above 500 bytes
 
 
 # Inline: in the transaction of the append
