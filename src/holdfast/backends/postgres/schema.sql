@@ -76,6 +76,7 @@ DECLARE
     v_event "holdfast".new_event;
     v_known record;
     v_twice boolean;
+    v_other uuid;
 BEGIN
     FOREACH v_event IN ARRAY p_events LOOP
         SELECT e.run_seq, e.event_type, e.data, e.more INTO v_known
@@ -95,9 +96,24 @@ BEGIN
             IF v_seq > p_run.last_seq THEN
                 RAISE EXCEPTION USING ERRCODE = 'HF001', DETAIL = v_event.event_id::text;
             END IF;
-            RETURN NEXT ROW(
-                NULL, NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
-            )::"holdfast".appended;
+            -- An event of the call that is known by its id is told before an unmet expectation.
+            SELECT n.event_id INTO v_other
+            FROM unnest(p_events) WITH ORDINALITY AS n
+                (key, event_id, event_type, emitted_at, data, more, item)
+            WHERE NOT EXISTS (
+                SELECT 1 FROM "holdfast".events AS e WHERE e.run = p_run.id AND e.key = n.key
+            ) AND (
+                EXISTS (
+                    SELECT 1 FROM "holdfast".events AS e
+                    WHERE e.run = p_run.id AND e.event_id = n.event_id
+                ) OR EXISTS (
+                    SELECT 1 FROM unnest(p_events[:n.item - 1]) AS o
+                    WHERE o.event_id = n.event_id AND o.key <> n.key
+                )
+            )
+            ORDER BY n.item
+            LIMIT 1;
+            RETURN NEXT ROW(NULL, NULL, NULL, NULL, p_run.last_seq, v_other)::"holdfast".appended;
             RETURN;
         END IF;
         v_seq := v_seq + 1;
