@@ -503,3 +503,24 @@ async def test_an_event_commits_with_the_rest_or_not_at_all(world: World) -> Non
         assert len(await tx.events.fetch_events("r")) == 1
     assert await store.events.list_runs() == ["other", "r"]
     assert await store.cells.get("a") == 1
+
+
+@needs(Capability.EVENTS)
+async def test_a_known_event_is_told_before_an_unmet_expectation(world: World) -> None:
+    events = world.store.events
+    known = str(uuid4())
+    await events.append_event(Event("r", "Noted", "k1", event_id=known))
+    for call in (
+        [Event("r", "Noted", "k2"), Event("r", "Noted", "k3", event_id=known)],
+        [Event("r", "Noted", "k1"), Event("r", "Noted", "k3", event_id=known)],
+    ):
+        with pytest.raises(Conflict) as caught:
+            await events.append_events(call, expected_seq=7)
+        assert caught.value.facts["event_id"] == known
+    twice = str(uuid4())
+    with pytest.raises(Conflict) as caught:
+        await events.append_events(
+            [Event("r", "Noted", key, event_id=twice) for key in ("k4", "k5")], expected_seq=7
+        )
+    assert caught.value.facts["event_id"] == twice
+    assert await events.last_seq("r") == 1
