@@ -11,8 +11,12 @@ _AT_ONCE: Final = 1000
 
 
 def new_event(work: Work, run: str, number: int) -> Event:
-    """The event of that number, with a key of its own."""
-    return Event(run, KIND, f"key-{number}", work.content(number))
+    """The event of that number, with a key of its own.
+
+    For a snapshot it is about a step: one of ten, else the snapshot would grow with the run.
+    """
+    step = f"step-{number % 10}" if work.operation == "snapshot" else None
+    return Event(run, KIND, f"key-{number}", work.content(number), step)
 
 
 def past_events(work: Work) -> Iterator[list[Event]]:

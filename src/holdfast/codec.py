@@ -34,6 +34,7 @@ _TAG = "$bytes"
 _TAG_MARK = '$bytes":'  # what JSON text must contain for decode() to have work to do
 _LEVELS = frozenset({dict, list, tuple, bytes, bytearray, memoryview})  # one in the JSON each
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -68,6 +69,19 @@ def decode(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value, or by
         return _restore(value) if tagged else value
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Serialization(f"stored value cannot be decoded: {exc}") from exc
+
+
+def sorted_text(payload: str) -> str:
+    """The JSON text with the keys of its objects in order: the same for what is equal."""
+    try:
+        return _encode_sorted(_decode(payload)).decode()
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Serialization(f"stored value cannot be decoded: {exc}") from exc
+
+
+def byte_size(text: str) -> int:
+    """How many bytes the text is in UTF-8; nearly all is ASCII, and then nothing is copied."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best

@@ -15,7 +15,7 @@ class Server:
         self.flushes: list[int] = []
         self.under_way = self.most_under_way = 0
         self.gate = asyncio.Event()
-        self.lanes: Coalescer = AsyncioRuntime().lanes(self.flush)
+        self.lanes: Coalescer = AsyncioRuntime().lanes(self.flush, 8)
 
     async def flush(self, units: list[Unit]) -> None:
         self.flushes.append(len(units))

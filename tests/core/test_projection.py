@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.events import EVENT_TYPES, Event, RunSnapshot, RunStatus, StepStatus, fold
@@ -98,6 +99,14 @@ def test_after_the_end_nothing_changes_and_is_counted() -> None:
     assert later.steps == {}
     assert later.ended_at == ended.ended_at
     assert (later.anomalies, later.last_event_seq) == (3, 5)
+
+
+@pytest.mark.parametrize("kind", sorted(EVENT_TYPES - {"StepCorrected"}))
+def test_any_known_type_after_the_end_is_an_anomaly(kind: str) -> None:
+    for end in ("RunCompleted", "RunFailed", "RunCancelled"):
+        ended = snapshot("RunStarted", end)
+        later = snapshot("RunStarted", end, kind, "Unheard", kind)
+        assert later == msgspec.structs.replace(ended, anomalies=2, last_event_seq=5)
 
 
 def test_a_correction_is_for_after_the_end_too() -> None:

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast import CAUGHT_UP, CellChange, StoreConfig
+from holdfast import CAUGHT_UP, CellChange, Event, FeedEvent, StoreConfig
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.facets.feed import from_cursor
 from holdfast.runtime.blocking import BlockingRuntime
@@ -430,6 +430,7 @@ def test_a_cursor_goes_on_in_another_cluster(postgres: PostgresServer, url: str)
         start = _cursor(store)
         for number in range(5):
             store.cells.set("a", number)
+        store.events.append_event(Event("old", "Noted", "k1"))
         watch = store.cells.watch(after=start)
         assert told(watch, 3) == [("a", 0), ("a", 1), ("a", 2)]
         middle = watch.cursor
@@ -456,6 +457,11 @@ def test_a_cursor_goes_on_in_another_cluster(postgres: PostgresServer, url: str)
             for number in range(5, 8):
                 again.cells.set("a", number)
             again.cells.set("b", 0)
+            feed = store.events.feed(after=store.events.feed_end())
+            for run_id in ("old", "new"):
+                again.events.append_event(Event(run_id, "Noted", "k2"))
+            fed = [feed.next(timeout=PATIENCE) for _ in range(2)]
+            assert [one.event.run_id for one in fed if isinstance(one, FeedEvent)] == ["old", "new"]
             new = [("a", 5), ("a", 6), ("a", 7), ("b", 0)]
             assert told(follower, 4) == new
             assert told(store.cells.watch(after=end), 4) == new

@@ -14,7 +14,10 @@ COUNT = Projection("count", lambda count, _: count + 1, initial=0)
 def _append(store: holdfast.Store, run_id: str, count: int) -> None:
     for first in range(0, count, 1000):
         numbers = range(first, min(first + 1000, count))
-        store.events.append_events(Event(run_id, "Noted", f"{number}") for number in numbers)
+        store.events.append_events(
+            Event(run_id, "StepStarted", f"{number}", step_id=f"step-{number % 3}")
+            for number in numbers
+        )
 
 
 def _cost(spent: Spent, store: holdfast.Store, run_id: str) -> tuple[list[str], int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 import holdfast
+from holdfast import Event
+from holdfast.backends.sqlite.moment import Moments
 from holdfast.runtime.blocking import run
+from holdfast.sync.events import Events
 
 _HOUR_US = 3_600_000_000
 Write = Callable[[holdfast.Store], object]
@@ -73,3 +78,94 @@ def test_a_clock_moved_by_another_process_is_seen(tmp_path: Path) -> None:
         assert before is not None
         assert after is not None
         assert after.updated_at - before.updated_at >= _HOUR_US
+
+
+def test_a_repeated_put_counts_no_commit(tmp_path: Path) -> None:
+    op = uuid4()
+    with holdfast.open(f"sqlite:///{tmp_path / 'x.db'}") as store:
+        store.cells.set("c", "before")
+        for _ in range(2):
+            store.records.put("r", {"a": 1}, op_id=op)
+        store.branches.fork("other")
+        store.cells.set("c", "after")
+        assert store.cells.on("other").get("c") == "before"
+        for _ in range(2):
+            store.records.put("r", {"a": 1}, op_id=op)
+        store.transport.create_group("g", "s")
+        store.transport.publish("s", "first")
+        delivery = store.transport.fetch("g")
+        assert delivery is not None
+        assert delivery.message.payload == "first"
+
+
+@pytest.mark.parametrize(
+    ("before", "undo"),
+    [("SAVEPOINT a", "ROLLBACK TO a"), ("SELECT 1", "ROLLBACK; BEGIN IMMEDIATE")],
+)
+def test_what_the_callers_own_sql_undid_is_not_remembered(
+    tmp_path: Path, before: str, undo: str
+) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path / 'x.db'}") as store:
+        _append(store.events, "old")
+        with store.transaction() as tx:
+            tx.execute(before)
+            _append(tx.events, "old")
+            _append(tx.events, "new")
+            tx.execute(undo)
+            _append(tx.events, "old")
+            _append(tx.events, "new")
+        _append(store.events, "new")
+        for run_id in ("old", "new"):
+            assert [event.run_seq for event in store.events.fetch_events(run_id)] == [1, 2]
+
+
+def test_an_interrupt_at_the_end_of_a_commit_leaves_nothing_to_remember(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+
+    def interrupt(_: Moments) -> None:
+        raise KeyboardInterrupt
+
+    with holdfast.open(url) as ours, holdfast.open(url) as theirs:
+        ours.cells.set("c", 0)
+        with monkeypatch.context() as now:
+            now.setattr(Moments, "committed", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                ours.cells.set("c", 1)
+        for number in range(3):
+            theirs.cells.set("d", number)
+        ours.transport.delete_group("none")
+        ours.cells.set("e", 1)
+        assert ours.cells.get("e") == 1
+        assert theirs.cells.get("e") == 1
+
+
+def test_a_task_cancelled_while_a_thread_commits_is_cancelled(tmp_path: Path) -> None:
+    async def transact(store: holdfast.AsyncStore, number: int, ready: asyncio.Event) -> None:
+        async with store.transaction() as tx:
+            for _ in range(20):
+                await tx.execute("INSERT INTO big VALUES (zeroblob(500000))")
+            await tx.cells.set("c", number)
+            ready.set()
+
+    async def scene() -> None:
+        url = f"sqlite:///{tmp_path / 'x.db'}?commit=thread"
+        async with holdfast.open_async(url) as store:
+            async with store.transaction() as tx:
+                await tx.execute("CREATE TABLE big (b)")
+            for number in range(5):
+                ready = asyncio.Event()
+                task = asyncio.create_task(transact(store, number, ready))
+                await ready.wait()
+                await asyncio.sleep(0.001 * number)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                await store.cells.set("d", number)  # the writer is free again
+
+    asyncio.run(scene())
+
+
+def _append(events: Events, run_id: str) -> None:
+    events.append_event(Event(run_id, "Noted", str(uuid4())))

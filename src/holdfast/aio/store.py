@@ -166,6 +166,7 @@ class AsyncStore:
         A view closes nothing: the store it came from owns the connections.
         """
         if self._owner:
+            self._cache.close()
             await self._backend.close()
 
     async def __aenter__(self) -> Self:

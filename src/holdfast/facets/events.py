@@ -70,7 +70,8 @@ class AppendResult(msgspec.Struct, frozen=True):
     """What became of an append.
 
     `idempotent`: the key was known, and `run_seq` is the number of the first event with it.
-    `payload_mismatch`: that one is of another type or has other data, and stays as it is.
+    `payload_mismatch`: that one differs in what the caller said, but for `event_id` and
+    `emitted_at`, and stays as it is.
     """
 
     run_seq: int
@@ -94,6 +95,10 @@ RunKey = tuple[str, str]
 """Where a run is: namespace and run id."""
 
 
+Said = tuple[str, str, str | None]
+"""Of an event what is compared with another one of its key: type, data and `more`."""
+
+
 class NewEvent(NamedTuple):
     """An event on its way into the store; `more` is JSON of the fields that are seldom there."""
 
@@ -103,6 +108,11 @@ class NewEvent(NamedTuple):
     emitted_at: int | None  # microseconds; None: when it is stored
     data: str  # JSON
     more: str | None
+
+    @property
+    def said(self) -> Said:
+        """What is compared: who appends again may have neither the first id nor its time."""
+        return self.event_type, self.data, self.more
 
 
 class Append(NamedTuple):
@@ -117,7 +127,7 @@ class Appended(NamedTuple):
     """The number of an event in its run; of a known one also what was stored."""
 
     run_seq: int
-    known: tuple[str, str] | None = None  # type and data
+    known: Said | None = None
 
 
 class Refused(NamedTuple):
@@ -139,6 +149,11 @@ class StoredEvent(NamedTuple):
     persisted_at: int
     data: str
     more: str | None
+
+    @property
+    def said(self) -> Said:
+        """As of NewEvent."""
+        return self.event_type, self.data, self.more
 
 
 RUN_VIEW = "run"
@@ -371,12 +386,18 @@ def result(answer: Appended, event: NewEvent) -> AppendResult:
     run_seq, known = answer
     if known is None:
         return AppendResult(run_seq, idempotent=False, persisted=True)
-    event_type, data = known
-    # The same value may be written in several ways; PostgreSQL and people do.
-    same = event_type == event.event_type and (
-        data == event.data or codec.decode(data) == codec.decode(event.data)
-    )
+    # One value may be written in several ways: the keys of an object have no order.
+    same = known == event.said or _sorted(known) == _sorted(event.said)
     return AppendResult(run_seq, idempotent=True, persisted=False, payload_mismatch=not same)
+
+
+def _sorted(said: Said) -> tuple[object, ...]:
+    """The same for what is equal. As text: to Python True is 1, and 1 is 1.0."""
+    event_type, data, text = said
+    more = _More() if text is None else _decode_more(text)
+    ref = more.engine_run_ref
+    more.engine_run_ref = None if ref is None else codec.sorted_text(ref)
+    return event_type, codec.sorted_text(data), more
 
 
 def refusal(append: Append, why: Refused) -> Conflict:

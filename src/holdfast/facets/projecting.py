@@ -38,10 +38,10 @@ class ViewStore(Protocol):
     async def fetch(self, run_id: str, generation: int, after: int, limit: int) -> list[Event]:
         """The run's next events, in order."""
 
-    async def save_all(self, views: Sequence[ToSave]) -> Sequence[bool | ProjectionFailed]:
+    async def save_all(self, views: Sequence[ToSave]) -> Sequence[bool | ProjectionFailed | None]:
         """Keep state and watermark of each in one step; False when there is no such run any more.
 
-        Of what cannot be kept why not.
+        Of what cannot be kept why not; None for what is too large, which others fold anew.
         """
 
     async def mark(self, mark: RunMark) -> None:
@@ -220,12 +220,12 @@ class Projecting:
         for key, follower, outcome in zip(keys, followers, outcomes, strict=True):
             if isinstance(outcome, ProjectionFailed):
                 await self._fail(key, outcome)
-            elif outcome:
+            elif outcome is False:
+                self._drop(key)
+            else:
                 del self._unsaved[key]
                 follower.waiting_since = None
-                self.totals += ProjectTotals(kept=1)
-            else:
-                self._drop(key)
+                self.totals += ProjectTotals(kept=outcome is True)
 
     async def _fail(self, key: _Key, exc: ProjectionFailed) -> None:
         # In memory the state may be half folded: what is kept is right.

@@ -21,7 +21,7 @@ from holdfast.facets.following import Loaded, ToSave
 from holdfast.facets.names import operation_id
 from holdfast.facets.records import NO_TTL, Fields, RecordWrite
 from holdfast.facets.views import Kept, Projection, from_stored
-from holdfast.facets.views_reading import Read, Views
+from holdfast.facets.views_reading import Read, Views, Warned
 
 S = TypeVar("S")
 _log = logging.getLogger("holdfast.projector")
@@ -36,7 +36,7 @@ class EngineViews:
     def __init__(self, backend: Facets, namespace: str, most_bytes: int) -> None:
         self._backend = backend
         self._namespace = namespace
-        self._views = Views(backend, most_bytes)
+        self._views = Views(backend, most_bytes, Warned())
 
     async def load(self, run_id: str, projection: Projection[S]) -> Loaded[S] | None:
         """See ViewStore."""
@@ -59,9 +59,9 @@ class EngineViews:
         )
         return [read_event(stored) for stored in found]
 
-    async def save_all(self, views: Sequence[ToSave]) -> list[bool | ProjectionFailed]:
+    async def save_all(self, views: Sequence[ToSave]) -> list[bool | ProjectionFailed | None]:
         """See ViewStore."""
-        outcomes: list[bool | ProjectionFailed] = [True] * len(views)
+        outcomes: list[bool | ProjectionFailed | None] = [None] * len(views)
         keeps: dict[int, Keep] = {}
         for at, (run_id, projection, view) in enumerate(views):
             try:

@@ -17,7 +17,8 @@ from wherever they go on. Times are those that the events were emitted at.
     StepCorrected                                    what its data says instead
 
 Any other type changes nothing but `last_event_seq`. So does whatever comes after the run's
-end, and is counted as an anomaly if it would have done more; corrections are for then too.
+end; it is counted as an anomaly if Holdfast knows its type, but for corrections, which still do
+what they do.
 """
 
 from __future__ import annotations
@@ -159,13 +160,11 @@ class _Folding:
         kind = event.event_type
         if kind == _CORRECTION:
             self._change_step(event, _corrected)
-        elif kind not in _RUN_TYPES and kind not in _STEP_TYPES:
-            return
         elif self.status.terminal:
-            self.anomalies += 1
+            self.anomalies += kind in EVENT_TYPES
         elif kind in _STEP_TYPES:
             self._change_step(event, _moved)
-        else:
+        elif kind in _RUN_TYPES:
             self._change_run(event)
 
     def _change_run(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from holdfast.facets.events import RunKey
 from holdfast.facets.projection import RunSnapshot
-from holdfast.facets.views_reading import Read
+from holdfast.facets.views_reading import Read, Warned
 
 _MOST = 1000  # runs that were read
 _MOST_WRITTEN = 10_000
@@ -35,6 +35,8 @@ class SnapshotCache:
         self._written: dict[RunKey, float] = {}
         self._begun = 0.0  # what was read before counts for nothing
         self._used = False
+        self._closed = False
+        self.warned = Warned()
 
     def begin(self) -> float:
         """Now, for who is about to read."""
@@ -44,7 +46,7 @@ class SnapshotCache:
     def get(self, run: RunKey, max_age: float) -> Read[RunSnapshot] | None:
         """What was read at most so many seconds ago."""
         read = self._read.get(run)
-        if read is None or read.at <= max(self._begun, self._written.get(run, 0.0)):
+        if read is None or self._closed or read.at <= max(self._begun, self._written.get(run, 0.0)):
             return None
         return read.found if time.monotonic() - read.at <= max_age else None
 
@@ -62,6 +64,11 @@ class SnapshotCache:
             self._begin_anew()
         self._written[run] = time.monotonic()
 
+    def close(self) -> None:
+        """The store is closed: whoever asks is to hear that."""
+        self._closed = True
+        self._read.clear()
+
     def _begin_anew(self) -> None:
         # Rare, and cheaper than to know who was asked for last. First the time: who is reading now
         # may have begun before a write that is no longer known.
@@ -76,6 +83,8 @@ class TransactionCache(SnapshotCache):
     def __init__(self, of: SnapshotCache | None = None) -> None:
         super().__init__()
         self._of = of
+        if of is not None:
+            self.warned = of.warned
         self._runs: set[RunKey] = set()
 
     def get(self, run: RunKey, max_age: float) -> Read[RunSnapshot] | None:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from holdfast import codec
+from holdfast.errors import Corrupt
 from holdfast.facets.backend import EventFacets, OpenTransaction
 from holdfast.facets.events import Append, Appended, Keep, Refused, RunKey, read_event
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
@@ -14,6 +16,9 @@ S = TypeVar("S")
 _log = logging.getLogger("holdfast.events")
 _PAGE = 1000  # events that are in memory at a time
 _TRANSACTION_SECS = 30.0
+_MOST_WARNED = 10_000
+_MOST_TRIES = 10
+_PAUSE = 0.02  # seconds, more with each try: one in all
 
 Begin = Callable[[float], Awaitable[OpenTransaction]]
 Outcome = Sequence[Appended] | Refused
@@ -26,19 +31,42 @@ class Read(NamedTuple, Generic[S]):
     kept: Kept[S]
 
 
+class Warned:
+    """The views that were warned of, of one store and all its namespaces: once is enough."""
+
+    def __init__(self) -> None:
+        self._views: set[tuple[RunKey, str]] = set()
+
+    def is_first(self, run: RunKey, view: str) -> bool:
+        """True when nobody was warned of the view yet; threads may share this."""
+        if (run, view) in self._views:
+            return False
+        if len(self._views) >= _MOST_WARNED:
+            self._views.clear()
+        self._views.add((run, view))
+        return True
+
+
 class Views:
     """The views of a store's runs, or of one transaction."""
 
-    def __init__(self, on: EventFacets, most_bytes: int, begin: Begin | None = None) -> None:
+    def __init__(
+        self, on: EventFacets, most_bytes: int, warned: Warned, begin: Begin | None = None
+    ) -> None:
         """`begin` makes a transaction; without it this is inside one."""
         self._most_bytes = most_bytes
         self._on = on
+        self._warned = warned
         self._begin = begin
 
     async def read(
         self, run: RunKey, projection: Projection[S], *, from_kept: bool = True
     ) -> Read[S]:
-        """The view of the run as it is now; without `from_kept` from its first event on."""
+        """The view of the run as it is now; without `from_kept` from its first event on.
+
+        Corrupt when the run has not all the events that it should have.
+        """
+        generation, tries = 0, 0
         while True:
             state = await self._on.events.state(run, projection.view)
             kept = Kept(projection.begin(run[1]))
@@ -47,8 +75,20 @@ class Views:
             if state.snapshot is not None and from_kept:
                 kept = from_stored(projection, state.snapshot)
             kept = await self._folded(run, projection, kept, state.generation)
-            if kept.last_seq >= state.last_seq:  # else it was deleted meanwhile
+            if kept.last_seq >= state.last_seq:
                 return Read(state.generation, kept)
+            # It was deleted meanwhile, and is of another generation now or gone; or a replica is
+            # behind.
+            tries = tries + 1 if state.generation == generation else 0
+            generation = state.generation
+            if tries == _MOST_TRIES:
+                raise Corrupt(
+                    f"run {run[1]!r}: should be at event {state.last_seq}, and none is there after "
+                    f"{kept.last_seq}",
+                    run_id=run[1],
+                    last_seq=state.last_seq,
+                )
+            await self._on.pause(tries * _PAUSE)
 
     async def keep(self, run: RunKey, projection: Projection[S], read: Read[S]) -> bool:
         """Keep what was read; False when there is no such run any more.
@@ -65,11 +105,13 @@ class Views:
         if read.generation is None:
             return None
         stored = to_stored(projection, run[1], read.kept)
-        if len(stored.payload) > self._most_bytes:
-            _log.warning(
-                "view %r of run %r: %d bytes are too many to be kept, at most %d",
-                *(projection.view, run[1], len(stored.payload), self._most_bytes),
-            )
+        size = codec.byte_size(stored.payload)
+        if size > self._most_bytes:
+            if self._warned.is_first(run, projection.view):
+                _log.warning(
+                    "view %r of run %r: %d bytes are too many to be kept, at most %d",
+                    *(projection.view, run[1], size, self._most_bytes),
+                )
             return None
         return Keep(run, projection.view, read.generation, stored)
 
@@ -79,7 +121,8 @@ class Views:
             return await self._append(append, size, inline)
         tx = await self._begin(_TRANSACTION_SECS)
         try:
-            outcome = await Views(tx, self._most_bytes)._append(append, size, inline)  # noqa: SLF001 - its own kind
+            inside = Views(tx, self._most_bytes, self._warned)
+            outcome = await inside._append(append, size, inline)
         except BaseException:
             await tx.rollback()
             raise

@@ -67,9 +67,9 @@ class AsyncioRuntime(HomeProcess):
         """A coalescer for the tasks of this loop."""
         return LoopCoalescer(self._loop, flush, inline=inline)
 
-    def lanes(self, flush: Flush) -> Coalescer:
+    def lanes(self, flush: Flush, most: int) -> Coalescer:
         """Two coalescers for the tasks of this loop."""
-        return _Lanes([LoopCoalescer(self._loop, flush) for _ in range(_LANES)])
+        return _Lanes([LoopCoalescer(self._loop, flush) for _ in range(min(most, _LANES))])
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Call that from the loop."""

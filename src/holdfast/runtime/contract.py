@@ -143,8 +143,8 @@ class Runtime(Protocol):
     def coalescer(self, flush: Flush, *, inline: bool = False) -> OneLane:
         """A coalescer of this colour; `inline` when a flush does not let go of the loop."""
 
-    def lanes(self, flush: Flush) -> Coalescer:
-        """A coalescer that may have several flushes under way when many callers wait.
+    def lanes(self, flush: Flush, most: int) -> Coalescer:
+        """A coalescer that may have several flushes under way, `most` of them, for many callers.
 
         For a server: it works on one while this process prepares the other.
         """

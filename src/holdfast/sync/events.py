@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from holdfast import codec
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState, NotFound
@@ -79,8 +80,8 @@ class Events:
         self._namespace = namespace
         self._config = config
         self._begin = begin
-        self._views = Views(backend, config.payload_max_bytes, begin)
         self._cache = SnapshotCache() if cache is None else cache
+        self._views = Views(backend, config.payload_max_bytes, self._cache.warned, begin)
         self._inline = inline
 
     def append_event(self, event: Event, *, expected_seq: int | None = None) -> AppendResult:
@@ -97,7 +98,13 @@ class Events:
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
         require(self._backend, Capability.EVENTS)
-        given = list(events)
+        try:
+            each = iter(events)
+        except TypeError:
+            raise InvalidArgument(
+                f"events: wanted several Events, found {type(events).__name__}"
+            ) from None
+        given = list(each)
         if not given:
             return []
         if len(given) > MOST_EVENTS:
@@ -229,10 +236,22 @@ class Events:
     def delete_run(self, run_id: str, *, force: bool = False) -> None:
         """Remove the run and all its events, for good; one that has not ended only by `force`.
 
-        It is out of sight at once, however long the rest takes.
+        It is out of sight at once, however long the rest takes. By `force` also one that cannot
+        be read any more.
         """
-        generation, _ = self._to_delete(run_id, force=force)
+        if force:
+            generation = self._generation(run_id)
+        else:
+            generation, _ = self._to_delete(run_id, force=False)
         self._deleted(run_id, generation, None)
+
+    def _generation(self, run_id: str) -> int:
+        require(self._backend, Capability.EVENTS)
+        place = (self._namespace, check_name(run_id, what="run id"))
+        state = run(self._events.state(place, RUN_VIEW))
+        if state is None:
+            raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
+        return state.generation
 
     def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
         """The run's generation and what it is, when it may go."""
@@ -284,7 +303,10 @@ class Events:
         return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
-        sizes = [len(event.data) + len(event.more or "") for event in events]
+        sizes = [
+            codec.byte_size(event.data) + (0 if event.more is None else codec.byte_size(event.more))
+            for event in events
+        ]
         limit, largest = self._config.payload_max_bytes, max(sizes)
         if largest > limit:
             raise InvalidArgument(

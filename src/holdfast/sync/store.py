@@ -164,6 +164,7 @@ class Store:
         A view closes nothing: the store it came from owns the connections.
         """
         if self._owner:
+            self._cache.close()
             run(self._backend.close())
 
     def __enter__(self) -> Self:

@@ -231,10 +231,10 @@ def _told(
             told.append(Appended(number))
         elif number > run.last:
             first = decided.new[number - run.last - 1]
-            told.append(Appended(number, (first.event_type, first.data)))
+            told.append(Appended(number, first.said))
         else:
             stored = pieces[run.seq_of(number)].event("", number)
             # What an earlier try of this very call has stored is new to the caller.
             ours = at in unit.lost and stored.event_id == event.event_id
-            told.append(Appended(number, None if ours else (stored.event_type, stored.data)))
+            told.append(Appended(number, None if ours else stored.said))
     return told

@@ -137,7 +137,9 @@ class PostgresDb:
     def _coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
         # setdefault: two threads may come here first at once, and must share one.
         found = self._coalescers.get(batch)
-        return found or self._coalescers.setdefault(batch, self.runtime.lanes(self._flush))
+        return found or self._coalescers.setdefault(
+            batch, self.runtime.lanes(self._flush, self._pool.size)
+        )
 
     async def _flush(self, units: list[Unit]) -> None:
         await settle(units, self._attempt)

@@ -78,11 +78,11 @@ class AppendEvents:
     ) -> list[Outcome]:
         answers: list[list[Appended]] = [[] for _ in range(calls)]
         refused: dict[int, Refused] = {}
-        for call, run_seq, kind, data, last_seq, twice in await on.fetch(self._any, params):
+        for call, run_seq, kind, data, more, last_seq, twice in await on.fetch(self._any, params):
             if last_seq is not None:
                 refused[call] = Refused(last_seq, None if twice is None else twice.bytes)
             else:
-                known = None if kind is None else (kind, data)
+                known = None if kind is None else (kind, data, more)
                 answers[call].append(Appended(run_seq, known))
         return [refused.get(call, answers[call]) for call in range(calls)]
 

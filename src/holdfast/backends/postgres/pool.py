@@ -26,7 +26,7 @@ class Pool:
     def __init__(self, connector: Connector, config: StoreConfig, runtime: Runtime) -> None:
         self.where = connector.where
         self._connector = connector
-        self._size = config.pool_size
+        self.size = config.pool_size
         self._patience = bounded(config.connect_timeout)
         self._places = runtime.limiter(config.pool_size)
         self._idle: list[PgConnection] = []
@@ -37,7 +37,7 @@ class Pool:
         place = await self._places.acquire(self._patience)
         if place is None:
             raise Timeout(
-                f"{self.where}: all {self._size} connections were in use for "
+                f"{self.where}: all {self.size} connections were in use for "
                 f"{self._patience:g} s; pool_size sets how many there are"
             )
         try:

@@ -6,6 +6,7 @@ CREATE TYPE holdfast.appended AS (
 	run_seq bigint,
 	known_type text,
 	known_data text,
+	known_more text,
 	last_seq bigint,
 	twice uuid
 );
@@ -75,14 +76,15 @@ DECLARE
     v_event "holdfast".new_event;
     v_known record;
     v_twice boolean;
+    v_other uuid;
 BEGIN
     FOREACH v_event IN ARRAY p_events LOOP
-        SELECT e.run_seq, e.event_type, e.data INTO v_known
+        SELECT e.run_seq, e.event_type, e.data, e.more INTO v_known
         FROM "holdfast".events AS e
         WHERE e.run = p_run.id AND e.key = v_event.key;
         IF FOUND THEN
             RETURN NEXT ROW(
-                v_known.run_seq, v_known.event_type, v_known.data, NULL, NULL
+                v_known.run_seq, v_known.event_type, v_known.data, v_known.more, NULL, NULL
             )::"holdfast".appended;
             CONTINUE;
         END IF;
@@ -94,9 +96,24 @@ BEGIN
             IF v_seq > p_run.last_seq THEN
                 RAISE EXCEPTION USING ERRCODE = 'HF001', DETAIL = v_event.event_id::text;
             END IF;
-            RETURN NEXT ROW(
-                NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
-            )::"holdfast".appended;
+            -- An event of the call that is known by its id is told before an unmet expectation.
+            SELECT n.event_id INTO v_other
+            FROM unnest(p_events) WITH ORDINALITY AS n
+                (key, event_id, event_type, emitted_at, data, more, item)
+            WHERE NOT EXISTS (
+                SELECT 1 FROM "holdfast".events AS e WHERE e.run = p_run.id AND e.key = n.key
+            ) AND (
+                EXISTS (
+                    SELECT 1 FROM "holdfast".events AS e
+                    WHERE e.run = p_run.id AND e.event_id = n.event_id
+                ) OR EXISTS (
+                    SELECT 1 FROM unnest(p_events[:n.item - 1]) AS o
+                    WHERE o.event_id = n.event_id AND o.key <> n.key
+                )
+            )
+            ORDER BY n.item
+            LIMIT 1;
+            RETURN NEXT ROW(NULL, NULL, NULL, NULL, p_run.last_seq, v_other)::"holdfast".appended;
             RETURN;
         END IF;
         v_seq := v_seq + 1;
@@ -109,7 +126,7 @@ BEGIN
             v_event.event_id, v_event.event_type, coalesce(v_event.emitted_at, p_now), p_now,
             v_event.data, v_event.more
         );
-        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL)::"holdfast".appended;
+        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL, NULL)::"holdfast".appended;
     END LOOP;
     IF v_seq > p_run.last_seq THEN
         UPDATE "holdfast".runs AS r
@@ -125,39 +142,18 @@ CREATE FUNCTION holdfast.append_events(p_calls bigint[], p_namespaces text[], p_
 DECLARE
     v_now bigint;
     v_call record;
-    v_locked bigint;
     v_run "holdfast".runs;
     v_twice text;
 BEGIN
-    LOOP
-        INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
-        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
+    -- Also what is there already: one statement locks all of them, in the order of append_new.
+    INSERT INTO "holdfast".runs AS r (namespace, run_id, last_seq, feed_xid)
+    SELECT d.namespace, d.run_id, 0, pg_current_xact_id()
+    FROM (
+        SELECT DISTINCT i.namespace, i.run_id
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM "holdfast".runs AS o
-            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-        )
-        ORDER BY 1, 2
-        ON CONFLICT DO NOTHING;
-        PERFORM 1
-        FROM "holdfast".runs AS o
-        JOIN (
-            SELECT DISTINCT i.namespace, i.run_id
-            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        ) AS d USING (namespace, run_id)
-        WHERE NOT o.gone
-        ORDER BY o.namespace, o.run_id
-        FOR NO KEY UPDATE OF o;
-        GET DIAGNOSTICS v_locked = ROW_COUNT;
-        -- Else one was deleted while we waited for it, and is begun anew.
-        EXIT WHEN v_locked = (
-            SELECT count(*)
-            FROM (
-                SELECT DISTINCT i.namespace, i.run_id
-                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-            ) AS d
-        );
-    END LOOP;
+    ) AS d
+    ORDER BY d.namespace COLLATE "C", d.run_id COLLATE "C"
+    ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE SET last_seq = r.last_seq;
     v_now := "holdfast".now_us();
 
 FOR v_call IN
@@ -196,7 +192,7 @@ FOR v_call IN
             FROM "holdfast".append_call(v_run, v_call.events, v_call.expected, v_now) AS a;
         EXCEPTION WHEN SQLSTATE 'HF001' THEN
             GET STACKED DIAGNOSTICS v_twice = PG_EXCEPTION_DETAIL;
-            answer := ROW(NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::"holdfast".appended;
+            answer := ROW(NULL, NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::"holdfast".appended;
             RETURN NEXT;
         END;
     END LOOP;
@@ -227,7 +223,7 @@ BEGIN
         SELECT i.namespace, i.run_id, count(*), pg_current_xact_id()
         FROM items AS i
         GROUP BY i.namespace, i.run_id
-        ORDER BY i.namespace, i.run_id
+        ORDER BY i.namespace COLLATE "C", i.run_id COLLATE "C"
         ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE
         SET last_seq = r.last_seq + excluded.last_seq,
             feed_xid = greatest(r.feed_xid, excluded.feed_xid)
@@ -273,10 +269,12 @@ DECLARE
     v_cluster text := "holdfast".cluster();
     v_epoch bigint;
     v_commit bigint;
+    v_first_unused xid8 := pg_snapshot_xmax(pg_current_snapshot());
 BEGIN
     -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
     -- committed then.
-    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages IN SHARE ROW EXCLUSIVE MODE;
+    LOCK TABLE "holdfast".cell_versions, "holdfast".record_changes, "holdfast".messages, "holdfast".events
+    IN SHARE ROW EXCLUSIVE MODE;
     SELECT e.epoch INTO v_epoch
     FROM "holdfast".epochs AS e
     WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
@@ -287,8 +285,9 @@ BEGIN
     UPDATE "holdfast".epochs SET last_commit = v_commit WHERE epoch = v_epoch;
     INSERT INTO "holdfast".epochs (epoch, first_commit, last_commit, cluster)
     VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
-    -- Ids that this cluster has yet to give out would hold new versions back until then.
-    UPDATE "holdfast".cells SET feed_xid = '0' WHERE feed_xid >= pg_snapshot_xmax(pg_current_snapshot());
+    -- Ids that this cluster has yet to give out would hold what is new back until then.
+    UPDATE "holdfast".cells SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
+    UPDATE "holdfast".runs SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
     RETURN true;
 END
 $$;

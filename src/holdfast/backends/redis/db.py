@@ -121,7 +121,9 @@ class RedisDb:
                 self.subscriber.tell(unit.topic for unit in units)
 
             # setdefault: two threads may come here first at once, and must share one.
-            found = self._coalescers.setdefault(kind, self.runtime.lanes(flush))
+            found = self._coalescers.setdefault(
+                kind, self.runtime.lanes(flush, self._servers.pool_size)
+            )
         return found
 
     async def _ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:

@@ -6,6 +6,7 @@ from redis import exceptions
 
 from holdfast.backends.redis.protocol import Refusal
 from holdfast.errors import (
+    Corrupt,
     Database,
     InvalidArgument,
     NotFound,
@@ -30,9 +31,11 @@ _ANSWERS: dict[str, type[StoreError]] = {
     "ASK": Unavailable,
     "MOVED": InvalidArgument,
     "CROSSSLOT": InvalidArgument,
+    "CORRUPT": Corrupt,  # our own scripts say so
 }
 _HINTS = {
     "OOM": "the server has reached its maxmemory, and nothing was written",
+    "CORRUPT": "a part of what was stored is not there; was it evicted, or its key deleted?",
     "MISCONF": "the server cannot write to its disk, and refuses to go on",
     "CROSSSLOT": "the server is part of a cluster: wanted redis+cluster:// in the URL",
     "MOVED": "the server is part of a cluster: wanted redis+cluster:// in the URL",

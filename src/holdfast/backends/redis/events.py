@@ -11,6 +11,7 @@ from holdfast.backends.redis.keys import Keys, lex_range
 from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
+from holdfast.errors import Corrupt
 from holdfast.facets.events import (
     LOG,
     Append,
@@ -197,12 +198,20 @@ class AppendEvents:
         del item
         _, *values = reply
         return [
-            Appended(run_seq, (kind.decode(), data.decode()) if kind else None)
-            for run_seq, kind, data in zip(*(values[at::3] for at in range(3)), strict=True)
+            Appended(
+                run_seq, (kind.decode(), data.decode(), more.decode() or None) if kind else None
+            )
+            for run_seq, kind, data, more in zip(*(values[at::4] for at in range(4)), strict=True)
         ]
 
 
-def _event(run_id: str, run_seq: int, packed: bytes) -> StoredEvent:
+def _event(run_id: str, run_seq: int, packed: bytes | None) -> StoredEvent:
+    if packed is None:
+        raise Corrupt(
+            f"run {run_id!r}: its event {run_seq} is gone; was it evicted, or its key deleted?",
+            run_id=run_id,
+            run_seq=run_seq,
+        )
     key, event_id, event_type, emitted_at, persisted_at, data, more, _ = _unpack(packed)
     return StoredEvent(
         run_id,

@@ -47,7 +47,7 @@ class Servers:
         scheme, _, rest = url.partition("://")
         self.cluster = scheme.endswith("+cluster")
         self._runtime = runtime
-        self._pool_size = config.pool_size
+        self.pool_size = config.pool_size
         self._patience = min(seconds(config.connect_timeout), _LONGEST)
         self.settings = _settings(f"{scheme.partition('+')[0]}://{rest}", self._patience, config)
         options = self.settings.options
@@ -136,7 +136,7 @@ class Servers:
             raw = await settings.open_async(where, at)
             return AsyncConnection(raw, where, settings.call_timeout)
 
-        return Pool(connect, self._runtime, where, size=self._pool_size, patience=self._patience)
+        return Pool(connect, self._runtime, where, size=self.pool_size, patience=self._patience)
 
     async def _read_map(self, address: Address) -> list[tuple[int, int, list[Address]]]:
         """The slots from the first to the last, and who has them, the primary first."""

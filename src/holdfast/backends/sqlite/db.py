@@ -157,13 +157,20 @@ class SqliteDb:
             )
         try:
             self.check()  # it may have been closed meanwhile
-            self._writer.rollback()
+            if self._writer.raw.in_transaction:  # what an interrupted thread left behind
+                self._writer.rollback()
             left = max(0.0, deadline - time.monotonic())
             await self._patiently(lambda: self._writer.run(_BEGIN), self.runtime.sleep, left)
+            self._writer.moments.began()
         except BaseException:
             hold.release()
             raise
         return self._writer, hold
+
+    @property
+    def commits_elsewhere(self) -> bool:
+        """True if another thread commits, while the loop goes on."""
+        return self._thread is not None
 
     async def commit(self) -> None:
         """Commit what the holder of the writer did."""
@@ -269,6 +276,7 @@ class SqliteDb:
                     writer.execute(_BEGIN)
                 except apsw.BusyError as exc:
                     raise NotBegun(writer.error(exc)) from exc
+                writer.moments.began()
                 apply_now(units, writer, repeat=repeat)
                 committing = True
                 writer.execute(_COMMIT)

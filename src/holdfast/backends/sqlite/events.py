@@ -107,7 +107,7 @@ def decide(
         ids.add(event.event_id)
         run_seq = last_seq + len(new)
         answers.append(Appended(run_seq))
-        own[event.key] = Appended(run_seq, (event.event_type, event.data))
+        own[event.key] = Appended(run_seq, event.said)
     if new and append.expected_seq not in (None, last_seq):
         return Refused(last_seq), []
     return answers, new
@@ -115,7 +115,7 @@ def decide(
 
 def _known(on: SqliteConnection, run: int | None, key: str) -> Appended | None:
     row = None if run is None else on.execute(_FIND_KEY, (run, key)).get
-    return None if row is None else Appended(row[0], (row[1], row[2]))
+    return None if row is None else Appended(row[0], row[1:])
 
 
 class DeleteRuns:

@@ -17,7 +17,7 @@ INSERT INTO hf.runs (namespace, run_id)
 VALUES (:namespace, :run_id)
 
 -- name: find_by_key
-SELECT run_seq, event_type, data
+SELECT run_seq, event_type, data, more
 FROM hf.events
 WHERE run = :run
   AND key = :key

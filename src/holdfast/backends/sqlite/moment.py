@@ -39,7 +39,15 @@ class Moments:
         self._known = (0, 0, False, False)  # as Moment, but the clock's offset
         self._at = (-1, -1)  # the file's version and our changes when that was so
         self._now = False  # the open transaction has found it so
+        self._open = False  # until the end of a transaction is told
         self.notes: dict[Any, Any] = {}  # what else is so until then; those who note keep it right
+
+    def began(self) -> None:
+        """A transaction has begun. If the last one's end was not told, who knows how it ended."""
+        if self._open:
+            self.forget()
+        self._open = True
+        self._now = False
 
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
@@ -65,7 +73,7 @@ class Moments:
         changes = self._changes()
         if self._now and self._at[1] == changes:
             self._at = (self._version(), changes)
-        self._now = False
+        self._open = False
 
     def forget(self) -> None:
         """The transaction was undone."""

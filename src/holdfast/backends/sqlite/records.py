@@ -97,11 +97,10 @@ class WriteRecords:
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
             if plain and write.blind and (after := apply_write(write, {}, now)):
-                commit_id += 1
                 ends = expiry(write, None, now)
-                on.execute(
-                    _PUT_ROW, (*write.key, to_bytes(after), ends, now, commit_id, write.op_id)
-                )
+                row = (*write.key, to_bytes(after), ends, now, commit_id + 1, write.op_id)
+                on.execute(_PUT_ROW, row)
+                commit_id += on.raw.changes()  # none for a known operation
                 outcomes.append(True)
                 continue
             row_id, packed, expires_at, updated_at, op_id = (

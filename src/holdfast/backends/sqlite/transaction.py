@@ -87,6 +87,7 @@ class SqliteTransaction:
 
     async def execute(self, sql: str, params: Any) -> list[Row]:  # noqa: ANN401 - the driver's
         """The rows of the caller's own statement."""
+        self._writer.moments.forget()  # it may undo what was done, which nothing else tells
         rows = self._run(lambda: self._writer.rows(sql, params))
         if not self._writer.raw.in_transaction:
             self._end("a statement of the caller ended it")
@@ -96,6 +97,13 @@ class SqliteTransaction:
     async def commit(self) -> None:
         """Make it durable, or raise and leave nothing behind."""
         self._take()
+        if self.of.commits_elsewhere:
+            # A cancelled caller must not end it under the thread that commits it.
+            await self.of.runtime.once(self._commit)()
+        else:
+            await self._commit()
+
+    async def _commit(self) -> None:
         try:
             await self.of.commit()
         except StoreError as error:

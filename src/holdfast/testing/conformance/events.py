@@ -161,6 +161,58 @@ async def test_a_known_key_gives_the_first_number_and_changes_nothing(world: Wor
 
 
 @EVENTS
+@pytest.mark.parametrize("in_one_call", [False, True], ids=["later", "at once"])
+async def test_a_known_key_with_other_fields_is_told(world: World, in_one_call: bool) -> None:  # noqa: FBT001 - a parameter
+    first: dict[str, Any] = {
+        "event_data": {"a": [1, {"b": 0.5}]},
+        "step_id": "s",
+        "logical_attempt_id": 1,
+        "engine_run_ref": {"job": 7, "on": True},
+        "parent_event_id": "p",
+    }
+    same: list[dict[str, Any]] = [
+        {"event_id": str(uuid4()), "emitted_at": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"logical_attempt_id": "1", "run_seq": 9},
+        {"engine_run_ref": {"on": True, "job": 7}},
+    ]
+    other: list[dict[str, Any]] = [
+        {"event_data": {"a": [True, {"b": 0.5}]}},
+        {"event_data": {"a": [1.0, {"b": 0.5}]}},
+        {"step_id": "t"},
+        {"step_id": None},
+        {"logical_attempt_id": 2},
+        {"engine_attempt_id": 1},
+        {"adapter_version": "1"},
+        {"engine_run_ref": {"job": 7, "on": 1}},
+        {"engine_run_ref": None},
+        {"caused_by_signal_id": "c"},
+        {"parent_event_id": None},
+        dict.fromkeys(first),
+    ]
+    again = [event("k", **{**first, **fields}) for fields in (*same, *other)]
+    results = [known(1)] * len(same) + [known(1, mismatch=True)] * len(other)
+    events = world.store.events
+    if in_one_call:
+        told = await events.append_events([event("k", **first), *again])
+        assert told == [new(1), *results]
+    else:
+        await events.append_event(event("k", **first))
+        assert [await events.append_event(one) for one in again] == results
+    (stored,) = await events.fetch_events("r")
+    assert (stored.event_data, stored.step_id) == (first["event_data"], "s")
+
+
+@EVENTS
+async def test_a_known_key_without_more_fields_is_compared_too(world: World) -> None:
+    events = world.store.events
+    await events.append_event(event("k", event_data=1))
+    assert await events.append_event(event("k", event_data=1)) == known(1)
+    assert await events.append_event(event("k", event_data=True)) == known(1, mismatch=True)
+    other = event("k", event_data=1, step_id="s")
+    assert await events.append_event(other) == known(1, mismatch=True)
+
+
+@EVENTS
 async def test_a_known_key_comes_before_what_is_expected(world: World) -> None:
     events = world.store.events
     assert await events.append_event(event("k1"), expected_seq=0) == new(1)
@@ -272,6 +324,9 @@ async def test_wrong_calls_are_refused(world: World) -> None:
     for limit in (0, -1, 10_001, None):
         with pytest.raises(InvalidArgument, match="limit"):
             await events.fetch_events("r", limit=limit)  # type: ignore[arg-type]
+    for things in (None, 7, event("k"), [event("k"), None]):
+        with pytest.raises(InvalidArgument, match="wanted"):
+            await events.append_events(things)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="one run"):
         await events.append_events([event("k"), event("k", "other")])
     with pytest.raises(InvalidArgument, match="at most 1000"):
@@ -285,6 +340,16 @@ async def test_an_event_that_is_too_large_is_refused_with_a_hint(world: World) -
         await store.events.append_event(event("k", event_data="x" * 1001))
     assert caught.value.limit == 1000
     await store.events.append_event(event("k", event_data="x" * 900))
+
+
+@EVENTS
+async def test_the_size_of_an_event_is_in_bytes(world: World) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=1000))
+    await store.events.append_event(event("k", event_data="é" * 499))  # and two quotes
+    for fields in ({"event_data": "é" * 500}, {"engine_run_ref": "é" * 500}):
+        with pytest.raises(InvalidArgument, match="at most 1000"):
+            await store.events.append_event(event("k2", **fields))
+    assert len(await store.events.fetch_events("r")) == 1
 
 
 # Fetch
@@ -438,3 +503,24 @@ async def test_an_event_commits_with_the_rest_or_not_at_all(world: World) -> Non
         assert len(await tx.events.fetch_events("r")) == 1
     assert await store.events.list_runs() == ["other", "r"]
     assert await store.cells.get("a") == 1
+
+
+@needs(Capability.EVENTS)
+async def test_a_known_event_is_told_before_an_unmet_expectation(world: World) -> None:
+    events = world.store.events
+    known = str(uuid4())
+    await events.append_event(Event("r", "Noted", "k1", event_id=known))
+    for call in (
+        [Event("r", "Noted", "k2"), Event("r", "Noted", "k3", event_id=known)],
+        [Event("r", "Noted", "k1"), Event("r", "Noted", "k3", event_id=known)],
+    ):
+        with pytest.raises(Conflict) as caught:
+            await events.append_events(call, expected_seq=7)
+        assert caught.value.facts["event_id"] == known
+    twice = str(uuid4())
+    with pytest.raises(Conflict) as caught:
+        await events.append_events(
+            [Event("r", "Noted", key, event_id=twice) for key in ("k4", "k5")], expected_seq=7
+        )
+    assert caught.value.facts["event_id"] == twice
+    assert await events.last_seq("r") == 1

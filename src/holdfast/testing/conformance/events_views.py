@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -207,12 +208,34 @@ async def test_what_is_no_projection_is_refused(world: World) -> None:
 @EVENTS
 async def test_a_view_that_is_too_large_is_right_all_the_same(world: World) -> None:
     store = await world.open_fresh(StoreConfig(payload_max_bytes=500))
-    text = Projection("text", lambda text, _: text + "x" * 200, initial="")
+    text = Projection("text", lambda text, _: text + "é" * 100, initial="")  # 200 bytes
     for number in range(4):
         await store.events.append_event(bought(str(number), 1))
         view = await store.events.keep_view(text, "r")
-        assert view == View("x" * 200 * (number + 1), number + 1)
+        assert view == View("é" * 100 * (number + 1), number + 1)
         assert await store.events.view(text, "r") == view
+    state = await backend_of(store).events.state(("default", "r"), text.view)
+    assert state is not None
+    assert state.snapshot is not None
+    assert state.snapshot.last_seq == 2  # the third is above 500 bytes
+
+
+@EVENTS
+async def test_a_view_that_is_too_large_is_warned_of_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=200))
+    large = Projection("large", lambda text, _: text + "x" * 300, initial="")
+    inline = Capability.TRANSACTIONS in store.capabilities
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        for number in range(3):
+            for run in ("r", "s"):
+                events = store.events.inline(large) if inline else store.events
+                await events.append_event(Event(run, "Noted", str(number)))
+                await store.events.keep_view(large, run)
+                await store.namespace("default").events.keep_view(large, run)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["'r'" in one for one in told] == [True, False]
 
 
 # Inline: in the transaction of the append

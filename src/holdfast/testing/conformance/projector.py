@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast import (
     Capability,
@@ -16,6 +18,7 @@ from holdfast import (
     ProjectorAlert,
     ProjectTotals,
     RunSnapshot,
+    StoreConfig,
     View,
 )
 from holdfast.aio.projector import AsyncProjector
@@ -96,6 +99,24 @@ async def _until_kept(
         return await _kept(world, "r", view) == wanted
 
     await _until(done, projector)
+
+
+@PROJECTOR
+async def test_what_is_too_large_is_not_counted_as_kept(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await world.open_fresh(StoreConfig(payload_max_bytes=500))
+    text = Projection("text", lambda text, _: text + "x" * 200, initial="")
+    projector = world.projector([text], store=store)
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        for number in range(1, 6):
+            await store.events.append_event(Event("r", "Noted", str(number)))
+            await projector.drain()
+            # The run's snapshot each time, the text twice.
+            assert projector.totals.kept == number + min(number, 2)
+    told = [record.getMessage() for record in caplog.records]
+    assert len([one for one in told if "too many to be kept" in one]) == 1
+    assert await store.events.view(text, "r") == View("x" * 1000, 5)
 
 
 @PROJECTOR

@@ -62,6 +62,33 @@ async def test_a_record_is_there_until_its_time_is_up(world: World) -> None:
     assert await records.get("a") is None
 
 
+PRECISION = 0.01  # seconds, of what a store says is left
+
+
+@CLOCK
+async def test_a_record_lives_to_the_last_hundredth_of_a_second_and_no_longer(
+    world: World,
+) -> None:
+    records = world.store.records
+    for _ in range(50):
+        await records.put("a", {"x": 1}, ttl=100)
+        left = await _left(world, "a")
+        assert left is not None
+        await world.move_clock(left - 0.5)
+        still = await records.get("a")
+        end = (await world.store.now()).timestamp()
+        left = await _left(world, "a")
+        if left is not None:  # its end lies behind both looks: then the first must have found it
+            assert still is not None
+            assert still.ttl is not None
+            assert left <= still.ttl <= 0.5 + PRECISION
+            await world.move_clock(left + PRECISION)
+            assert await records.get("a") is None
+            assert (await world.store.now()).timestamp() > end
+            return
+    raise AssertionError("half a second was never enough to read a record twice")
+
+
 @CLOCK
 async def test_put_without_ttl_clears_an_old_one(world: World) -> None:
     records = world.store.records

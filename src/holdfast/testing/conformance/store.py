@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, timedelta
 
 import pytest
 
 import holdfast
-from holdfast import Capability, StoreConfig
+from holdfast import Capability, Event, Projection, StoreConfig
+from holdfast.aio.store import AsyncStore
 from holdfast.testing.conformance.cells import kept_versions
 from holdfast.testing.plugin import needs
-from holdfast.testing.world import World
+from holdfast.testing.world import World, backend_of
 
 MIB = 1024 * 1024
+NOTED = Event("r", "Noted", "k")
+COUNT = Projection("count", lambda count, _: count + 1, initial=0)
+
+Call = Callable[[AsyncStore], object]
 
 
 async def test_ping_answers(world: World) -> None:
@@ -33,6 +39,62 @@ async def test_missing_capability_is_unsupported_at_once(world: World) -> None:
     with pytest.raises(holdfast.Unsupported, match="lacks the ability") as caught:
         await world.store.backup("never-written.db")
     assert caught.value.capability == "BACKUP"
+
+
+ASKING: list[tuple[Capability, Call]] = [
+    (Capability.BACKUP, lambda store: store.backup("never-written.db")),
+    (Capability.TRANSACTIONS, lambda store: store.transaction()),
+    (Capability.TRANSACTIONS, lambda store: store.events.inline()),
+    (Capability.BRANCHES, lambda store: store.branches.list()),
+    (Capability.CELLS_HISTORY, lambda store: store.cells.getv("x")),
+    (Capability.CELLS_ATOMIC, lambda store: store.cells.set_many({"x": 1, "y": 2})),
+    (Capability.CELLS_WATCH, lambda store: store.cells.watch()),
+    (Capability.CELLS_SEARCH, lambda store: store.cells.search("x")),
+    (Capability.SESSIONS, lambda store: store.cells.session()),
+    (Capability.RECORDS_WATCH, lambda store: store.records.watch()),
+    (Capability.RECORDS_INDEX, lambda store: store.records.list_indexes()),
+    (Capability.TRANSPORT, lambda store: store.transport.publish("s", 1)),
+    (Capability.TRANSPORT, lambda store: store.transport.create_group("g", "s")),
+    (Capability.TRANSPORT, lambda store: store.transport.consumer("g")),
+    (Capability.TRANSPORT, lambda store: store.transport.fetch("g")),
+    (Capability.TRANSPORT, lambda store: store.transport.list_groups()),
+    (Capability.TRANSPORT, lambda store: store.transport.purge()),
+    (Capability.EVENTS, lambda store: store.events.append_event(NOTED)),
+    (Capability.EVENTS, lambda store: store.events.append_events([])),
+    (Capability.EVENTS, lambda store: store.events.fetch_events("r")),
+    (Capability.EVENTS, lambda store: store.events.get_snapshot("r", max_age=60)),
+    (Capability.EVENTS, lambda store: store.events.project_snapshot("r")),
+    (Capability.EVENTS, lambda store: store.events.keep_snapshot("r")),
+    (Capability.EVENTS, lambda store: store.events.view(COUNT, "r")),
+    (Capability.EVENTS, lambda store: store.events.keep_view(COUNT, "r")),
+    (Capability.EVENTS, lambda store: store.events.feed()),
+    (Capability.EVENTS, lambda store: store.events.feed_end()),
+    (Capability.EVENTS, lambda store: store.events.last_seq("r")),
+    (Capability.EVENTS, lambda store: store.events.list_runs()),
+    (Capability.EVENTS, lambda store: store.events.delete_run("r")),
+    (Capability.EVENTS, lambda store: store.events.delete_run("r", force=True)),
+    (Capability.EVENTS, lambda store: store.events.export_runs(io.BytesIO())),
+    (Capability.EVENTS, lambda store: store.events.import_runs(io.BytesIO())),
+    (Capability.EVENTS, lambda store: store.events.archive_run("r", "never-written")),
+]
+"""Calls that not every engine can do, and what they need."""
+
+
+async def test_calls_ask_for_their_capability_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = backend_of(world.store)
+    for capability, call in ASKING:
+        with monkeypatch.context() as lacking:
+            others = backend.capabilities - {capability}
+            lacking.setattr(backend, "capabilities", others)
+            with pytest.raises(holdfast.Unsupported, match="lacks the ability") as caught:
+                await _result(call(world.store))
+            assert caught.value.capability == capability.name
+
+
+async def _result(answer: object) -> object:
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 # Namespaces
@@ -283,6 +345,75 @@ async def test_closed_store_refuses_every_call(world: World) -> None:
     for call in calls:
         with pytest.raises(holdfast.StoreClosed):
             await call
+
+
+@needs(Capability.RECORDS)
+async def test_closed_store_refuses_records(world: World) -> None:
+    store = await world.open_fresh(StoreConfig())
+    await store.records.put("k", {"a": 1})
+    await store.close()
+    await _refused_as_closed(
+        store,
+        lambda store: store.records.get("k"),
+        lambda store: store.records.put("k", {"a": 2}),
+        lambda store: store.records.delete("k"),
+        lambda store: store.records.claim("k", "worker", timeout=60),
+        lambda store: anext(aiter(store.records.scan())),
+        lambda store: store.namespace("other").records.get("k"),
+    )
+    if Capability.RECORDS_WATCH in store.capabilities:
+        await _refused_as_closed(store, lambda store: store.records.watch().next(1))
+
+
+@needs(Capability.TRANSPORT)
+async def test_closed_store_refuses_transport(world: World) -> None:
+    store = await world.open_fresh(StoreConfig())
+    await store.transport.create_group("g", "s")
+    await store.transport.publish("s", 1)
+    delivery = await store.transport.fetch("g")
+    assert delivery is not None
+    await store.close()
+    await _refused_as_closed(
+        store,
+        lambda store: store.transport.publish("s", 2),
+        lambda store: store.transport.create_group("h", "s"),
+        lambda store: store.transport.fetch("g"),
+        lambda store: store.transport.consumer("g").next(1),
+        lambda store: store.transport.list_groups(),
+        lambda store: store.transport.status("g"),
+        lambda _: delivery.ack(),
+    )
+
+
+@needs(Capability.EVENTS)
+async def test_closed_store_refuses_events(world: World) -> None:
+    store = await world.open_fresh(StoreConfig())
+    await store.events.append_event(NOTED)
+    await store.events.get_snapshot("r", max_age=600)
+    await store.close()
+    await _refused_as_closed(
+        store,
+        lambda store: store.events.get_snapshot("r", max_age=600),  # which is in memory
+        lambda store: store.events.append_event(NOTED),
+        lambda store: store.events.append_events([NOTED]),
+        lambda store: store.events.fetch_events("r"),
+        lambda store: store.events.get_snapshot("r"),
+        lambda store: store.events.project_snapshot("r"),
+        lambda store: store.events.keep_snapshot("r"),
+        lambda store: store.events.keep_view(COUNT, "r"),
+        lambda store: store.events.last_seq("r"),
+        lambda store: store.events.list_runs(),
+        lambda store: store.events.delete_run("r", force=True),
+        lambda store: store.events.feed().next(1),
+        lambda store: store.events.feed_end(),
+        lambda store: store.namespace("other").events.list_runs(),
+    )
+
+
+async def _refused_as_closed(store: AsyncStore, *calls: Call) -> None:
+    for call in calls:
+        with pytest.raises(holdfast.StoreClosed):
+            await _result(call(store))
 
 
 async def test_closing_waits_for_writes_in_flight(world: World) -> None:

@@ -70,7 +70,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION hf.keep_events();
 -- An event's answer: its number, of a known one also what was stored. Or why nothing of its call
 -- was done: where the run is, and the event id that is there under another key.
 CREATE TYPE hf.appended AS (
-    run_seq bigint, known_type text, known_data text, last_seq bigint, twice uuid
+    run_seq bigint, known_type text, known_data text, known_more text, last_seq bigint, twice uuid
 );
 
 CREATE TYPE hf.new_event AS (
@@ -117,7 +117,7 @@ BEGIN
         SELECT i.namespace, i.run_id, count(*), pg_current_xact_id()
         FROM items AS i
         GROUP BY i.namespace, i.run_id
-        ORDER BY i.namespace, i.run_id
+        ORDER BY i.namespace COLLATE "C", i.run_id COLLATE "C"
         ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE
         SET last_seq = r.last_seq + excluded.last_seq,
             feed_xid = greatest(r.feed_xid, excluded.feed_xid)
@@ -168,14 +168,15 @@ DECLARE
     v_event hf.new_event;
     v_known record;
     v_twice boolean;
+    v_other uuid;
 BEGIN
     FOREACH v_event IN ARRAY p_events LOOP
-        SELECT e.run_seq, e.event_type, e.data INTO v_known
+        SELECT e.run_seq, e.event_type, e.data, e.more INTO v_known
         FROM hf.events AS e
         WHERE e.run = p_run.id AND e.key = v_event.key;
         IF FOUND THEN
             RETURN NEXT ROW(
-                v_known.run_seq, v_known.event_type, v_known.data, NULL, NULL
+                v_known.run_seq, v_known.event_type, v_known.data, v_known.more, NULL, NULL
             )::hf.appended;
             CONTINUE;
         END IF;
@@ -187,9 +188,24 @@ BEGIN
             IF v_seq > p_run.last_seq THEN
                 RAISE EXCEPTION USING ERRCODE = 'HF001', DETAIL = v_event.event_id::text;
             END IF;
-            RETURN NEXT ROW(
-                NULL, NULL, NULL, p_run.last_seq, CASE WHEN v_twice THEN v_event.event_id END
-            )::hf.appended;
+            -- An event of the call that is known by its id is told before an unmet expectation.
+            SELECT n.event_id INTO v_other
+            FROM unnest(p_events) WITH ORDINALITY AS n
+                (key, event_id, event_type, emitted_at, data, more, item)
+            WHERE NOT EXISTS (
+                SELECT 1 FROM hf.events AS e WHERE e.run = p_run.id AND e.key = n.key
+            ) AND (
+                EXISTS (
+                    SELECT 1 FROM hf.events AS e
+                    WHERE e.run = p_run.id AND e.event_id = n.event_id
+                ) OR EXISTS (
+                    SELECT 1 FROM unnest(p_events[:n.item - 1]) AS o
+                    WHERE o.event_id = n.event_id AND o.key <> n.key
+                )
+            )
+            ORDER BY n.item
+            LIMIT 1;
+            RETURN NEXT ROW(NULL, NULL, NULL, NULL, p_run.last_seq, v_other)::hf.appended;
             RETURN;
         END IF;
         v_seq := v_seq + 1;
@@ -202,7 +218,7 @@ BEGIN
             v_event.event_id, v_event.event_type, coalesce(v_event.emitted_at, p_now), p_now,
             v_event.data, v_event.more
         );
-        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL)::hf.appended;
+        RETURN NEXT ROW(v_seq, NULL, NULL, NULL, NULL, NULL)::hf.appended;
     END LOOP;
     IF v_seq > p_run.last_seq THEN
         UPDATE hf.runs AS r
@@ -234,39 +250,18 @@ AS $$
 DECLARE
     v_now bigint;
     v_call record;
-    v_locked bigint;
     v_run hf.runs;
     v_twice text;
 BEGIN
-    LOOP
-        INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
-        SELECT DISTINCT i.namespace, i.run_id, 0, pg_current_xact_id()
+    -- Also what is there already: one statement locks all of them, in the order of append_new.
+    INSERT INTO hf.runs AS r (namespace, run_id, last_seq, feed_xid)
+    SELECT d.namespace, d.run_id, 0, pg_current_xact_id()
+    FROM (
+        SELECT DISTINCT i.namespace, i.run_id
         FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM hf.runs AS o
-            WHERE o.namespace = i.namespace AND o.run_id = i.run_id AND NOT o.gone
-        )
-        ORDER BY 1, 2
-        ON CONFLICT DO NOTHING;
-        PERFORM 1
-        FROM hf.runs AS o
-        JOIN (
-            SELECT DISTINCT i.namespace, i.run_id
-            FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-        ) AS d USING (namespace, run_id)
-        WHERE NOT o.gone
-        ORDER BY o.namespace, o.run_id
-        FOR NO KEY UPDATE OF o;
-        GET DIAGNOSTICS v_locked = ROW_COUNT;
-        -- Else one was deleted while we waited for it, and is begun anew.
-        EXIT WHEN v_locked = (
-            SELECT count(*)
-            FROM (
-                SELECT DISTINCT i.namespace, i.run_id
-                FROM unnest(p_namespaces, p_run_ids) AS i (namespace, run_id)
-            ) AS d
-        );
-    END LOOP;
+    ) AS d
+    ORDER BY d.namespace COLLATE "C", d.run_id COLLATE "C"
+    ON CONFLICT (namespace, run_id) WHERE NOT gone DO UPDATE SET last_seq = r.last_seq;
     v_now := hf.now_us();
 
     FOR v_call IN
@@ -305,7 +300,7 @@ BEGIN
             FROM hf.append_call(v_run, v_call.events, v_call.expected, v_now) AS a;
         EXCEPTION WHEN SQLSTATE 'HF001' THEN
             GET STACKED DIAGNOSTICS v_twice = PG_EXCEPTION_DETAIL;
-            answer := ROW(NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::hf.appended;
+            answer := ROW(NULL, NULL, NULL, NULL, v_run.last_seq, v_twice::uuid)::hf.appended;
             RETURN NEXT;
         END;
     END LOOP;
@@ -339,6 +334,37 @@ BEGIN
         DELETE FROM hf.run_views AS s WHERE s.run = v_run;
         DELETE FROM hf.runs AS r WHERE r.id = v_run;
     END LOOP;
+    RETURN true;
+END
+$$;
+
+-- Begins a new epoch if this is not the cluster of the last one; False if it is. Now with events.
+CREATE OR REPLACE FUNCTION hf.begin_epoch() RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    v_cluster text := hf.cluster();
+    v_epoch bigint;
+    v_commit bigint;
+    v_first_unused xid8 := pg_snapshot_xmax(pg_current_snapshot());
+BEGIN
+    -- Waits for writers in flight and keeps new ones out: all commit ids drawn so far are
+    -- committed then.
+    LOCK TABLE hf.cell_versions, hf.record_changes, hf.messages, hf.events
+    IN SHARE ROW EXCLUSIVE MODE;
+    SELECT e.epoch INTO v_epoch
+    FROM hf.epochs AS e
+    WHERE e.last_commit IS NULL AND e.cluster <> v_cluster;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    v_commit := nextval('hf.commit_ids');
+    UPDATE hf.epochs SET last_commit = v_commit WHERE epoch = v_epoch;
+    INSERT INTO hf.epochs (epoch, first_commit, last_commit, cluster)
+    VALUES (v_epoch + 1, v_commit + 1, NULL, v_cluster);
+    -- Ids that this cluster has yet to give out would hold what is new back until then.
+    UPDATE hf.cells SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
+    UPDATE hf.runs SET feed_xid = '0' WHERE feed_xid >= v_first_unused;
     RETURN true;
 END
 $$;

@@ -8,7 +8,7 @@
 --       …  for each: key, event id, type, emitted at (µs) or empty, data, 1 or 0 (none), the rest
 --
 -- Gives where the run is, then for each event its number and, if its key was known, the one's
--- type and data; else two empty ones. Or, if all is refused, where the run is and why: the event
+-- type, data and rest; else three empty ones. Or, if all is refused, where the run is and why: the event
 -- id that is known under another key, or `expected`.
 --# parts clock
 local base, run, expected = KEYS[1], ARGV[1], ARGV[2]
@@ -16,22 +16,31 @@ local head, names, events = base .. ':h:' .. run, base .. ':k:' .. run, base .. 
 local now = read_clock(KEYS[2])
 local last = tonumber(redis.call('HGET', head, 'n') or 0)
 local answers, new, own, ids = { last }, {}, {}, {}
+local function answer(...)
+  for _, value in ipairs({ ... }) do
+    answers[#answers + 1] = value
+  end
+end
 for at = 3, #ARGV, 7 do
   local key, id = ARGV[at], ARGV[at + 1]
   local known = own[key] or tonumber(redis.call('HGET', names, 'k' .. key) or 0)
   if known > last then
     local first = new[known - last]
-    answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = known, ARGV[first + 2], ARGV[first + 4]
+    answer(known, ARGV[first + 2], ARGV[first + 4], ARGV[first + 6])
   elseif known > 0 then
-    local stored = cmsgpack.unpack(redis.call('HGET', events, digits(known)))
-    answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = known, stored[3], stored[6]
+    local event = redis.call('HGET', events, digits(known))
+    if not event then
+      return redis.error_reply('CORRUPT run ' .. run .. ': its event ' .. digits(known) .. ' is gone')
+    end
+    local stored = cmsgpack.unpack(event)
+    answer(known, stored[3], stored[6], stored[7])
   else
     if ids[id] or redis.call('HEXISTS', names, 'i' .. id) == 1 then
       return { last, id }
     end
     new[#new + 1] = at
     own[key], ids[id] = last + #new, true
-    answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = last + #new, '', ''
+    answer(last + #new, '', '', '')
   end
 end
 if #new == 0 then

@@ -14,8 +14,11 @@ if head[1] and head[2] == ARGV[3] then
   if ARGV[4] ~= '' and ARGV[4] ~= head[1] then
     return 2
   end
-  redis.call('RENAME', base .. ':v:' .. run, base .. ':w:' .. head[2])
-  redis.call('HSET', base .. ':gone', head[2], head[1])
+  -- Not there if it was evicted: the run can go all the same.
+  if redis.call('EXISTS', base .. ':v:' .. run) == 1 then
+    redis.call('RENAME', base .. ':v:' .. run, base .. ':w:' .. head[2])
+    redis.call('HSET', base .. ':gone', head[2], head[1])
+  end
   redis.call('UNLINK', base .. ':h:' .. run, base .. ':k:' .. run)
   redis.call('ZREM', base .. ':runs', run)
 end
@@ -26,9 +29,11 @@ for at = 1, #gone, 2 do
   local first = math.max(last - limit + 1, 1)
   for seq = first, last do
     local field = string.format('%.0f', seq)
-    local fed = cmsgpack.unpack(redis.call('HGET', events, field))[8]
-    redis.call('XDEL', base .. ':events', fed .. '-0')
-    redis.call('HDEL', events, field)
+    local event = redis.call('HGET', events, field)
+    if event then
+      redis.call('XDEL', base .. ':events', cmsgpack.unpack(event)[8] .. '-0')
+      redis.call('HDEL', events, field)
+    end
   end
   limit = limit - (last - first + 1)
   if first > 1 then
