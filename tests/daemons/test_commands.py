@@ -97,10 +97,16 @@ def test_every_option_is_in_the_documentation() -> None:
     ],
 )
 def test_wrong_call_is_refused_with_2(arguments: list[str], tmp_path: Path) -> None:
+    holdfast.open(f"sqlite:///{tmp_path}/x.db").close()
     code, output, errors = _run(*(word.replace("{}", str(tmp_path)) for word in arguments))
     assert (code, output) == (2, "")
     assert errors
     assert "Traceback" not in errors
+
+
+def test_what_resync_can_be_is_told(tmp_path: Path) -> None:
+    _, _, errors = _run("project", f"sqlite:///{tmp_path}/x.db", "--resync", "SOME")
+    assert errors.endswith("argument --resync: wanted FULL or FROM_SNAPSHOT, found SOME\n")
 
 
 @pytest.mark.parametrize("arguments", [["sweep", "URL"], ["archive", "URL", "{}/a", "--once"]])
@@ -113,6 +119,18 @@ def test_unreachable_server_is_one_line_and_1(arguments: list[str], tmp_path: Pa
     assert (code, output) == (1, "")
     assert errors.startswith(f"holdfast {arguments[0]}: PostgreSQL")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("sweep", "URL"), ("archive", "URL", "a"), ("project", "URL")])
+@pytest.mark.parametrize("more", [(), ("--once",), ("--all-namespaces",)])
+def test_a_missing_sqlite_file_is_one_line_and_1(
+    words: tuple[str, ...], more: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.db"
+    url = f"sqlite:///{missing}"
+    done = _run(*(word.replace("URL", url) for word in words), *more)
+    assert done == (1, "", f"holdfast {words[0]}: SQLite file '{missing}': does not exist\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folder_that_cannot_be_made_is_one_line_and_1(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import Corrupt, StoreError
 from holdfast.facets.backend import Capability
-from holdfast.facets.daemons import SweepResult
+from holdfast.facets.daemons import Metrics, SweepResult, metrics_of
 from holdfast.facets.records import Record
 from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import HELD, TaskState, TaskStatus
@@ -56,6 +56,7 @@ class AsyncSweeper:
             check_span(keep, "keep", least_us=0)
         self._stopped = False
         self._indexed = False
+        self._sweeps = 0  # that looked at everything
         self.totals = SweepResult()
         """What all sweeps so far did."""
 
@@ -91,7 +92,12 @@ class AsyncSweeper:
                 self.totals += await self._handle(task)
         self.totals += SweepResult(purged=await self._store.records.purge())
         await self._purge_messages()
+        self._sweeps += 1
         return self.totals - before
+
+    async def metrics(self) -> Metrics:
+        """What was done so far as numbers by name, for monitoring."""
+        return metrics_of("sweeper", self.totals, sweeps_total=self._sweeps)
 
     async def _purge_messages(self) -> None:
         if self._keep is None or Capability.TRANSPORT not in self._store.capabilities:

@@ -34,13 +34,17 @@ FileOrPath = str | os.PathLike[str] | BinaryIO
 class LinesWriter:
     """Writes lines to a folder under a name that comes last, or to what is open already."""
 
-    def __init__(self, target: Path | BinaryIO, *, packed: bool = False) -> None:
+    def __init__(
+        self, target: Path | BinaryIO, *, packed: bool = False, make: bool = False
+    ) -> None:
+        """`make`: a folder that is missing is made; without that it is NotFound."""
         self._packer = zlib.compressobj(wbits=_GZIP) if packed else None
         self._partial: Path | None = None
         if isinstance(target, Path):
             self._what = f"folder {str(target)!r}"
             with translated(self._what):
-                make_folder(target)
+                if make:
+                    make_folder(target)
                 self._partial = target / f".events.{uuid4().hex}.partial"
                 # Not by `open`: nobody else is to read it, at no moment.
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -118,6 +122,7 @@ class LinesReader:
         with translated(self._what):
             self._file = cast("BinaryIO", file) if path is None else path.open("rb")
         self._lines = self._split()
+        self._told = 0  # lines
 
     def read(self) -> list[bytes] | None:
         """The next lines, None at the end."""
@@ -135,12 +140,14 @@ class LinesReader:
             at = block.rfind(b"\n")
             if at >= 0:
                 pending += block[:at]
-                yield bytes(pending).split(b"\n")
+                lines = bytes(pending).split(b"\n")
+                self._told += len(lines)
+                yield lines
                 pending = bytearray(block[at + 1 :])
             else:
                 pending += block
                 if len(pending) > _LONGEST_LINE:
-                    raise Corrupt(f"{self._what}: a line of more than {_LONGEST_LINE} bytes")
+                    raise self._damage(f"longer than {_LONGEST_LINE} bytes")
         if pending:
             yield [bytes(pending)]
 
@@ -155,10 +162,30 @@ class LinesReader:
         while block or (block := self._file.read(_BLOCK)):
             if unpacker.eof:
                 unpacker = zlib.decompressobj(_GZIP)
+            before = unpacker.copy()
             try:
                 yield unpacker.decompress(block, _BLOCK)
             except zlib.error as exc:
-                raise Corrupt(f"{self._what}: damaged: {exc}") from exc
+                lines = _lines_before_damage(before, block)
+                raise self._damage(f"gzipped data is damaged: {exc}", lines) from exc
             block = unpacker.unconsumed_tail or unpacker.unused_data
         if not unpacker.eof:
-            raise Corrupt(f"{self._what}: truncated in the middle of gzipped data")
+            raise self._damage("truncated in the middle of gzipped data")
+
+    def _damage(self, why: str, untold: int = 0) -> Corrupt:
+        line = self._told + untold + 1
+        return Corrupt(f"line {line}: {why}", line=line)
+
+
+def _lines_before_damage(unpacker: zlib._Decompress, block: bytes) -> int:
+    """How many lines end before the damage, byte by byte because zlib says only that there is one.
+
+    They are only counted: what a checksum has not confirmed need not be what was written.
+    """
+    lines = 0
+    for at in range(len(block)):
+        try:
+            lines += unpacker.decompress(block[at : at + 1]).count(b"\n")
+        except zlib.error:
+            break
+    return lines

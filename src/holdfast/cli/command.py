@@ -1,13 +1,15 @@
 """The options of the commands, and how a command begins and ends.
 
 A command logs to standard error and says at its end, on standard output, what it has done. Its
-exit code is 0 also when it was asked to stop, 1 after an error and 2 for a wrong call.
+exit code is 0 also when it was asked to stop, 1 after an error, with data too, 2 for a wrong call
+and 130 when a tool was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +22,8 @@ from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.daemons import Resync
 from holdfast.facets.transport import KEEP_SECS
 
-_URL = "the store: sqlite:///path.db, postgresql://…"
+_URL = "the store: sqlite:///path.db, postgresql://…, redis://… or nats://…"
+_INTERRUPTED = 128 + signal.SIGINT
 _EPILOG = "Ctrl-C or SIGTERM stops it after the work at hand; a second one ends it at once."
 
 
@@ -32,7 +35,11 @@ def main(arguments: Sequence[str]) -> int:
         done = options.run(options)
     except StoreError as exc:
         print(f"holdfast {options.command}: {_one_line(exc)}", file=sys.stderr)
-        return 2 if isinstance(exc, InvalidArgument) else 1
+        # A line is of a file: what is wrong there is no wrong call.
+        return 2 if isinstance(exc, InvalidArgument) and "line" not in exc.facts else 1
+    except KeyboardInterrupt:
+        print(f"holdfast {options.command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
     # Where standard output is the file, nothing else may go there.
     out = sys.stderr if getattr(options, "file", None) == "-" else sys.stdout
     print(msgspec.json.encode(done).decode() if options.json else _told(done), file=out, flush=True)
@@ -129,7 +136,7 @@ def _add_project(commands: Commands[argparse.ArgumentParser]) -> None:
         help="gather changes of a view for so long before it is kept (default 0.1)",
     )  # fmt: skip
     parser.add_argument(
-        "--resync", choices=[*Resync], default=Resync.FROM_SNAPSHOT, metavar="HOW",
+        "--resync", type=_resync, default=Resync.FROM_SNAPSHOT, metavar="HOW",
         help="from where a run is read anew when events are missing: FROM_SNAPSHOT or FULL "
         "(default FROM_SNAPSHOT)",
     )  # fmt: skip
@@ -160,11 +167,13 @@ def _add_import(commands: Commands[argparse.ArgumentParser]) -> None:
         commands,
         "import-events",
         events.import_events,
-        "Append the events of an exported or archived file, under the numbers that they have.",
+        "Append the events of exported or archived files, under the numbers that they have.",
         "Events that are there already change nothing, so a failed import is run again. A "
         "damaged file, or a run that has other events here, is an error that names the line.",
     )
-    parser.add_argument("file", metavar="FILE", help="gzipped or not; - is standard input")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="gzipped or not; - is standard input"
+    )
 
 
 def _add_archive_runs(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -229,6 +238,13 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _resync(text: str) -> Resync:
+    try:
+        return Resync(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"wanted FULL or FROM_SNAPSHOT, found {text}") from None
+
+
 def _log_to_stderr(*, verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -240,7 +256,8 @@ def _log_to_stderr(*, verbose: bool) -> None:
 
 
 def _one_line(exc: StoreError) -> str:
-    return " ".join(str(exc).split())
+    notes = "".join(f" ({note})" for note in getattr(exc, "__notes__", ()))
+    return " ".join(f"{exc}{notes}".split())
 
 
 def _told(done: msgspec.Struct) -> str:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.cli.everywhere import Daemon, Everywhere
+from holdfast.cli.existing import open_existing
 from holdfast.facets.daemons import ArchiveTotals, SweepResult
-from holdfast.opening import open as open_store
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.store import Store
 from holdfast.sync.sweeper import Sweeper
@@ -37,7 +37,7 @@ class Archived(msgspec.Struct, frozen=True):
 
 def sweep(options: argparse.Namespace) -> SweepResult:
     """Sweep until a signal comes, or once: what was done."""
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store, keep: float | None) -> Sweeper:
             return Sweeper(
@@ -73,7 +73,7 @@ def sweep(options: argparse.Namespace) -> SweepResult:
 
 def archive(options: argparse.Namespace) -> Archived:
     """Archive until a signal comes, or what is there: what was done."""
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store, folder: Path) -> Archiver:
             return Archiver(
@@ -87,21 +87,23 @@ def archive(options: argparse.Namespace) -> Archived:
         root = Path(options.folder)
         if options.all_namespaces:
             everywhere = Everywhere(
-                store, lambda name: make(store.namespace(name), root / folder_name(name))
+                store,
+                lambda name: make(store.namespace(name), root / folder_name(name)),
+                say=totals_of,
             )
             stop_by_signal(everywhere, once=options.once)
             if options.once:
                 everywhere.run_once(Archiver.drain)
             else:
                 everywhere.run(_archived, _LOOK_EVERY)
-            return _sum(everywhere.daemons.values())
+            return totals_of(everywhere.daemons.values())
         archiver = make(store, root)
         stop_by_signal(archiver, once=options.once)
         if options.once:
             archiver.drain()
         else:
             archiver.run()
-        return _sum([archiver])
+        return totals_of([archiver])
 
 
 def folder_name(namespace: str) -> str:
@@ -119,7 +121,8 @@ def _archived(archiver: Archiver) -> bool:
     return archiver.archive() > 0
 
 
-def _sum(archivers: Iterable[Archiver]) -> Archived:
+def totals_of(archivers: Iterable[Archiver]) -> Archived:
+    """What all of them did, and how far the last one is behind."""
     found = [archiver.status() for archiver in archivers]
     totals = sum((status.totals for status in found), ArchiveTotals())
     lag = max((status.lag for status in found), default=timedelta(0))

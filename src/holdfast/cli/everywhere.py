@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from holdfast.errors import StoreError
@@ -27,9 +27,19 @@ D = TypeVar("D", bound=Daemon)
 class Everywhere(Generic[D]):
     """Works on one namespace after the other; see Daemon."""
 
-    def __init__(self, store: Store, make: Callable[[str], D]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        make: Callable[[str], D],
+        *,
+        say: Callable[[Iterable[D]], object] | None = None,
+        report: float = 60,
+    ) -> None:
+        """`say`: what is logged of all of them together, every `report` seconds while they run."""
         self._store = store
         self._make = make
+        self._say = say
+        self._report = report
         self._stopped = False
         self.daemons: dict[str, D] = {}
         """Those that were made so far, by namespace."""
@@ -42,15 +52,20 @@ class Everywhere(Generic[D]):
 
     def run(self, work: Callable[[D], bool], interval: float) -> None:
         """Go round until stopped, and rest for `interval` when nowhere was anything to do."""
+        report_at = time.monotonic() + self._report
         while not self._stopped:
             busy = False
             try:
                 for daemon in self._each():
                     busy |= self._tried(work, daemon)
+                if self._say is not None and time.monotonic() >= report_at:
+                    told = self._say(self.daemons.values())
+                    _log.info("%d namespaces: %s", len(self.daemons), told)
+                    report_at = time.monotonic() + self._report
             except StoreError as exc:
                 if not exc.retryable:
                     raise
-                _log.warning("listing namespaces failed, trying again: %s", exc)
+                _log.warning("looking at the namespaces failed, trying again: %s", exc)
             due = time.monotonic() + (0 if busy else interval)
             while not self._stopped and (left := due - time.monotonic()) > 0:
                 self._store.pause(min(_SLICE, left))

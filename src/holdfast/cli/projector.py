@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.cli.daemons import stop_by_signal
 from holdfast.cli.everywhere import Everywhere
+from holdfast.cli.existing import open_existing
 from holdfast.errors import InvalidArgument
 from holdfast.facets.daemons import ProjectTotals
 from holdfast.facets.views import Projection
-from holdfast.opening import open as open_store
 from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
 
@@ -36,7 +36,7 @@ class Projected(msgspec.Struct, frozen=True):
 def project(options: argparse.Namespace) -> Projected:
     """Project until a signal comes, or what is there: what was done."""
     projections = [find_projection(path) for path in options.projections or ()]
-    with open_store(options.url, options.namespace) as store:
+    with open_existing(options.url, options.namespace) as store:
 
         def make(view: Store) -> Projector:
             return Projector(
@@ -49,7 +49,7 @@ def project(options: argparse.Namespace) -> Projected:
             )
 
         if options.all_namespaces:
-            everywhere = Everywhere(store, lambda name: make(store.namespace(name)))
+            everywhere = Everywhere(store, lambda name: make(store.namespace(name)), say=totals_of)
             stop_by_signal(everywhere, once=options.once)
             if options.once:
                 everywhere.run_once(Projector.drain)
@@ -57,14 +57,14 @@ def project(options: argparse.Namespace) -> Projected:
                 everywhere.run(_projected, _LOOK_EVERY)
                 for each in everywhere.daemons.values():
                     each.close()
-            return _sum(everywhere.daemons.values())
+            return totals_of(everywhere.daemons.values())
         projector = make(store)
         stop_by_signal(projector, once=options.once)
         if options.once:
             projector.drain()
         else:
             projector.run()
-        return _sum([projector])
+        return totals_of([projector])
 
 
 def find_projection(path: str) -> Projection[Any]:
@@ -85,7 +85,8 @@ def _projected(projector: Projector) -> bool:
     return projector.project() > 0
 
 
-def _sum(projectors: Iterable[Projector]) -> Projected:
+def totals_of(projectors: Iterable[Projector]) -> Projected:
+    """What all of them did, and how far the last one is behind."""
     every = list(projectors)
     totals = sum((each.totals for each in every), ProjectTotals())
     lag = max((each.status().lag.total_seconds() for each in every), default=0.0)

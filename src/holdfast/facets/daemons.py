@@ -7,9 +7,18 @@ from enum import StrEnum
 from operator import add, sub
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
 from holdfast.facets.transport import GroupStatus
+
+Metrics = dict[str, float]
+"""Numbers by name, as monitoring systems want them; those that only grow end in `_total`."""
+
+
+def metrics_of(daemon: str, totals: msgspec.Struct, **now: float) -> Metrics:
+    """What the daemon has done since it was made, and how things are now."""
+    done = {f"holdfast_{daemon}_{name}_total": float(n) for name, n in asdict(totals).items()}
+    return done | {f"holdfast_{daemon}_{name}": float(n) for name, n in now.items()}
 
 
 class SweepResult(msgspec.Struct, frozen=True):

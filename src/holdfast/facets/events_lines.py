@@ -46,6 +46,9 @@ class Imported(msgspec.Struct, frozen=True):
     events: int = 0
     known: int = 0
 
+    def __add__(self, other: Imported) -> Imported:
+        return Imported(self.events + other.events, self.known + other.known)
+
 
 class _Mark(msgspec.Struct, omit_defaults=True):
     """The first line, or the last one."""

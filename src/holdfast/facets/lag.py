@@ -25,6 +25,8 @@ class Lag:
         self._clock: tuple[datetime, float] | None = None  # the store's, and time.monotonic()
         self.lag = _NONE
         self.alert: ProjectorAlert | None = None
+        self.quiet = False
+        """True: what has waited until now is no reason for an alert."""
 
     def set_clock(self, now: datetime) -> None:
         """Note the store's time."""
@@ -35,7 +37,8 @@ class Lag:
         self.set_clock(now)
         self.lag = _NONE if waiting_since is None else max(_NONE, now - waiting_since)
         if self.lag > self._alert_after:
-            self._raise_alert()
+            if not self.quiet:
+                self._raise_alert()
         elif self.alert is not None:
             _log.info("%s is over: lag %.1f s", self.alert.code, self.lag.total_seconds())
             self.alert = None

@@ -65,7 +65,8 @@ class Projecting:
     @property
     def waiting_since(self) -> datetime | None:
         """When the oldest event was stored that no saved view has yet."""
-        waiting = [follower.waiting_since for follower in self._unsaved.values()]
+        # A copy: whoever asks for the lag may be on another thread.
+        waiting = [follower.waiting_since for follower in list(self._unsaved.values())]
         return min((at for at in waiting if at is not None), default=None)
 
     @property

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from holdfast.archive import ArchiveFolder
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import NotFound, StoreError
-from holdfast.facets.daemons import ArchiverStatus, ArchiveTotals
+from holdfast.facets.daemons import ArchiverStatus, ArchiveTotals, Metrics, metrics_of
 from holdfast.facets.transport import GroupStatus, check_patterns, check_span
 
 if TYPE_CHECKING:
@@ -128,6 +128,16 @@ class Archiver:
         if group.oldest_at is not None:
             lag = max(lag, self._store.now() - group.oldest_at)
         return ArchiverStatus(group, lag, self.totals)
+
+    def metrics(self) -> Metrics:
+        """The same as numbers by name, for monitoring."""
+        status = self.status()
+        return metrics_of(
+            "archiver",
+            status.totals,
+            waiting=status.group.waiting + status.group.delivered,
+            lag_seconds=status.lag.total_seconds(),
+        )
 
     def close(self) -> None:
         """Let go of the files, for others to write to."""

@@ -64,7 +64,8 @@ class StoreEvents(Events):
         """Write the runs, all or those that are named, as lines of JSON to a file.
 
         Under a path there is a whole file or none, and one that was there is replaced; a path
-        that ends in .gz is gzipped. Each run is whole, and as it was at one moment.
+        that ends in .gz is gzipped. Its folder must be there. Each run is whole, and as it was
+        at one moment.
         """
         require(self._backend, Capability.EVENTS)
         if isinstance(run_ids, str):
@@ -133,9 +134,9 @@ class StoreEvents(Events):
     ) -> str:
         """Write the run to a file of its own in the folder, then delete it; the file's path.
 
-        The file is durable before anything is deleted: a crash leaves the run in the store, in
-        the archive or in both, and to archive it again is right. One that has not ended is
-        archived only by `force`. `import_runs` restores it.
+        The folder is made if missing. The file is durable before anything is deleted: a crash
+        leaves the run in the store, in the archive or in both, and to archive it again is right.
+        One that has not ended is archived only by `force`. `import_runs` restores it.
         """
         place = path_of(folder)
         if place is None:
@@ -143,7 +144,7 @@ class StoreEvents(Events):
         for _ in range(_ATTEMPTS):
             generation, snapshot = self._to_delete(run_id, force=force)
             last_seq = snapshot.last_event_seq
-            out = run(self._backend.offload(partial(LinesWriter, place, packed=True)))
+            out = run(self._backend.offload(partial(LinesWriter, place, packed=True, make=True)))
             try:
                 run(self._backend.offload(partial(out.write, first_line())))
                 last = self._write_events(out, run_id, RunState(generation, last_seq, None))

@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.backend import Capability, require
-from holdfast.facets.daemons import ProjectorStatus, ProjectTotals, Resync, RunMark
+from holdfast.facets.daemons import (
+    Metrics,
+    ProjectorStatus,
+    ProjectTotals,
+    Resync,
+    RunMark,
+    metrics_of,
+)
 from holdfast.facets.events import LOG, Event, FeedEvent
 from holdfast.facets.feed import BEGINNING, Position, from_cursor, to_cursor
 from holdfast.facets.lag import Lag, OnAlert
@@ -91,6 +98,7 @@ class Projector:
         self._stopped = False
         self._feed: Watch[FeedEvent] | None = None
         self._told = BEGINNING  # everything up to there is folded
+        self._at_end = False  # of the feed, when we last looked
         self._saved_at = 0.0
 
     @property
@@ -133,17 +141,24 @@ class Projector:
             raise
 
     def drain(self) -> None:
-        """Project what is there and is not looked after by others, then give everything back."""
+        """Project what is there and is not looked after by others, then give everything back.
+
+        For how long it has waited for that is no reason for an alert.
+        """
+        self._lag.quiet = True
         try:
             self.beat()
             while not self._stopped and self._feed is not None and not self._feed.caught_up:
                 self.project(_SLICE)
             self._save()
+            if not self._stopped:
+                self._nothing_waits()
         except BaseException:
             self._begin_anew()
             raise
         finally:
             self.close()
+            self._lag.quiet = False
 
     def beat(self) -> None:
         """Prolong the leases, give away what is more than this projector's part, take what is free.
@@ -168,6 +183,7 @@ class Projector:
             self._retry_marked(new)
         elif not self._shards.owned:
             self._unfollow()
+            self._nothing_waits()
         self._shards.settled()
 
     def marks(self) -> Marks:
@@ -185,11 +201,24 @@ class Projector:
         lag = self._lag
         return ProjectorStatus(len(self._shards.owned), lag.lag, lag.alert, self.totals)
 
+    def metrics(self) -> Metrics:
+        """The same as numbers by name, for monitoring: `…_lag_high` is 1 while an alert holds."""
+        status = self.status()
+        return metrics_of(
+            "projector",
+            status.totals,
+            shards=status.shards,
+            lag_seconds=status.lag.total_seconds(),
+            lag_high=status.alert is not None,
+        )
+
     def close(self) -> None:
         """Keep what is folded, and let others have the runs at once."""
         try:
             if not self._shards.expired:
                 self._save()
+                if self._at_end:
+                    self._nothing_waits()
                 self._shards.leave()
         except StoreError as exc:
             _log.warning("left without a word, others wait for the lease to end: %s", exc)
@@ -205,11 +234,10 @@ class Projector:
         if self._feed is None:
             self._store.pause(wait)
             return 0
-        events, at_end = self._next(self._feed, wait)
+        events, self._at_end = self._next(self._feed, wait)
         self._fold(events)
-        if at_end and not self._core.unsaved:
-            if self._lag.lag:
-                self._measure(None)
+        if self._at_end and not self._core.unsaved:
+            self._nothing_waits()
         elif (
             self._core.unsaved >= _MOST_UNSAVED or time.monotonic() - self._saved_at >= self._every
         ):
@@ -230,6 +258,7 @@ class Projector:
         if self._feed is not None:
             self._feed.close()
         self._feed = None
+        self._at_end = False
 
     def _next(self, feed: Watch[FeedEvent], wait: float) -> tuple[list[FeedEvent], bool]:
         """What the feed tells now, and whether that was all."""
@@ -287,6 +316,11 @@ class Projector:
 
     def _measure(self, waiting_since: datetime | None) -> None:
         self._lag.measure(self._store.now(), waiting_since)
+
+    def _nothing_waits(self) -> None:
+        """Everything that is ours is kept."""
+        if self._lag.lag:
+            self._measure(None)
 
     def _begin_anew(self) -> None:
         """Forget what is not kept: it is told again."""

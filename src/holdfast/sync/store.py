@@ -65,7 +65,7 @@ class Store:
         return Store(self._backend, name, self._config, owner=False, cache=self._cache)
 
     def namespaces(self) -> list[str]:
-        """The namespaces that have cells, records, messages or groups, in byte order.
+        """The namespaces that have cells, records, messages, groups or events, in byte order.
 
         One that has become empty may be told for a while, on NATS for good.
         """

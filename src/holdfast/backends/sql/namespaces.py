@@ -25,7 +25,7 @@ WHERE name IS NOT NULL
 
 
 async def list_namespaces(db: Db, dialect: Dialect) -> list[str]:
-    """The namespaces that have cells, records, messages or groups, in byte order."""
+    """The namespaces that have cells, records, messages, groups or events, in byte order."""
     names: set[str] = set()
     for table in _TABLES:
         rows = await db.fetch(dialect.spell(_QUERY.format(table=table)), {})

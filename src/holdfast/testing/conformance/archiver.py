@@ -90,6 +90,14 @@ async def test_the_lag_is_the_age_of_the_oldest_message(world: World, folder: Pa
     status = await archiver.status()
     assert status.group.waiting == 2
     assert timedelta(seconds=100) <= status.lag < timedelta(seconds=160)
+    metrics = await archiver.metrics()
+    assert 100 <= metrics.pop("holdfast_archiver_lag_seconds") < 160
+    assert metrics == {
+        "holdfast_archiver_messages_total": 1.0,
+        "holdfast_archiver_bytes_total": status.totals.bytes,
+        "holdfast_archiver_batches_total": 1.0,
+        "holdfast_archiver_waiting": 2.0,
+    }
     assert await archiver.archive() == 1
     assert (await archiver.status()).lag < timedelta(seconds=60)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -29,6 +30,9 @@ PROJECTOR = needs(Capability.EVENTS, Capability.RECORDS)
 SHARED = needs(Capability.EVENTS, Capability.RECORDS, Capability.MOVABLE_CLOCK)
 
 COUNT = Projection("count: \u00e4/*", lambda count, _: count + 1, initial=0)
+
+TOTALS = ("events", "kept", "resyncs", "gaps", "failed")
+GAUGES = ("shards", "lag_seconds", "lag_high")
 
 
 def _sum(total: int, event: Event) -> int:
@@ -320,6 +324,69 @@ async def test_a_lag_is_told_once_until_it_is_over(world: World) -> None:
         assert (await projector.status()).alert is None
     assert projector.totals.resyncs == 0
     await projector.close()
+
+
+@SHARED
+async def test_metrics_are_the_status_in_numbers(world: World) -> None:
+    projector = world.projector([COUNT], lease=3600, every=600)
+    nothing = {
+        **dict.fromkeys((f"holdfast_projector_{name}_total" for name in TOTALS), 0.0),
+        **dict.fromkeys((f"holdfast_projector_{name}" for name in GAUGES), 0.0),
+    }
+    assert await projector.metrics() == nothing
+    await projector.beat()
+    await _append(world, "r", 1, 2, 3)
+    await _until_folded(6, projector)
+    await world.move_clock(6)
+    found = await projector.metrics()
+    assert 6 <= found.pop("holdfast_projector_lag_seconds") < 60
+    assert found.pop("holdfast_projector_lag_high") == 1
+    assert found.pop("holdfast_projector_shards") == 16
+    assert found.pop("holdfast_projector_events_total") == 6
+    assert set(found.values()) == {0}
+    await projector.drain()
+    done = {"holdfast_projector_events_total": 6.0, "holdfast_projector_kept_total": 2.0}
+    assert await projector.metrics() == nothing | done
+
+
+@SHARED
+async def test_what_has_waited_for_a_drain_is_no_lag_after_it(world: World) -> None:
+    told: list[ProjectorAlert] = []
+    await _append(world, "r", 1, 2)
+    await world.move_clock(60)
+    projector = world.projector(on_alert=told.append, lease=3600)
+    await projector.drain()
+    status = await projector.status()
+    assert (status.lag, status.alert, told) == (timedelta(0), None, [])
+    assert status.totals.kept == 1
+
+
+@SHARED
+async def test_a_drain_ends_an_alert_and_the_next_lag_is_told(world: World) -> None:
+    told: list[ProjectorAlert] = []
+    projector = world.projector(on_alert=told.append, lease=3600, every=0.001)
+    for episode in (1, 2):
+        await projector.beat()
+        await _append(world, f"r{episode}", 1)
+        await world.move_clock(6)
+        await _work(world, projector, runs=[f"r{episode}"])
+        assert len(told) == episode
+        await projector.drain()
+        status = await projector.status()
+        assert (status.lag, status.alert) == (timedelta(0), None)
+
+
+@SHARED
+async def test_a_projector_that_is_closed_at_the_end_of_the_feed_has_no_lag(world: World) -> None:
+    projector = world.projector(lease=3600, every=600)
+    await projector.beat()
+    await _append(world, "r", 1)
+    await _until_folded(1, projector)
+    await projector.project()
+    await world.move_clock(3)
+    assert (await projector.status()).lag >= timedelta(seconds=3)
+    await projector.close()
+    assert (await projector.status()).lag == timedelta(0)
 
 
 @SHARED

@@ -179,6 +179,21 @@ async def test_a_dead_workers_task_is_retried_three_times_then_failed(world: Wor
 
 
 @CLOCK
+async def test_metrics_of_the_sweeper_are_its_totals(world: World) -> None:
+    sweeper = world.sweeper()
+    names = ("retried", "failed", "queued", "purged", "sweeps")
+    nothing = dict.fromkeys((f"holdfast_sweeper_{name}_total" for name in names), 0.0)
+    assert await sweeper.metrics() == nothing
+    await world.store.tasks.create("mail", "1")
+    await _claimed(world)
+    await sweeper.sweep()
+    await world.move_clock(600)
+    await sweeper.sweep()
+    done = {"holdfast_sweeper_retried_total": 1.0, "holdfast_sweeper_sweeps_total": 2.0}
+    assert await sweeper.metrics() == nothing | done
+
+
+@CLOCK
 async def test_a_running_task_is_swept_after_its_own_timeout(world: World) -> None:
     tasks, sweeper = world.store.tasks, world.sweeper()
     await tasks.create("mail", "1")
