@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
+
 import holdfast
 from holdfast import Capability, Conflict, Event, FeedEvent
 from holdfast.sync.events import Events
 from tests.races.event_checker import Acknowledged, Told
 
 PATIENCE = 120
+RUNS = [f"run{number}" for number in range(4)]
 LONGEST = 0.01  # seconds that a slow transaction stays open between its appends
 DONE = "done/"
 
@@ -64,7 +67,7 @@ class Writer:
     def _append(
         self, events: Events, count: int, run: str | None = None, expected: int | None = None
     ) -> list[Acknowledged]:
-        run = run or f"run{self._chance.randrange(4)}"
+        run = run or self._chance.choice(RUNS)
         new = [Event(run, "Noted", self._key()) for _ in range(count)]
         results = events.append_events(new, expected_seq=expected)
         return [
@@ -74,7 +77,7 @@ class Writer:
 
     def _expect(self) -> None:
         """Append if nobody was faster since the look."""
-        run = f"run{self._chance.randrange(4)}"
+        run = self._chance.choice(RUNS)
         snapshot = self._store.events.get_snapshot(run)
         last = 0 if snapshot is None else snapshot.last_event_seq
         with contextlib.suppress(Conflict):
@@ -131,4 +134,44 @@ def follow(gate: Callable[[], None], *, url: str, seed: str, writers: int, resum
                 feed.close()
                 feed = store.events.feed(after=cursor)
         feed.close()
+    return told
+
+
+def poll(gate: Callable[[], None], *, url: str, writers: int) -> list[Told]:
+    """What reading on above the last number gives until all writers are done, page by page."""
+    done = [f"{DONE}{process}" for process in range(writers)]
+    last = dict.fromkeys((*RUNS, *done), 0)
+    pages: list[Told] = []
+    with holdfast.open(url) as store:
+        gate()
+        began, ended = time.monotonic(), False
+        while not ended:
+            assert time.monotonic() - began < PATIENCE, f"not done: {last}"
+            ended = all(last[run] for run in done)  # then once more: they wrote before that
+            for run in last:
+                page = store.events.fetch_events(run, after_seq=last[run])
+                if page:
+                    pages.append([(run, one.run_seq, one.idempotency_key) for one in page])
+                    last[run] = page[-1].run_seq
+    return pages
+
+
+def follow_naively(gate: Callable[[], None], *, url: str, writers: int) -> Told:
+    """The control: remember the largest number seen, and ask for what is above."""
+    told: Told = []
+    seen, missing = 0, {f"{DONE}{process}" for process in range(writers)}
+    with psycopg.connect(url, autocommit=True) as connection:
+        gate()
+        quiet_since = time.monotonic()
+        while missing and time.monotonic() - quiet_since < 5:
+            rows = connection.execute(
+                "SELECT e.commit_id, r.run_id, e.run_seq, e.key FROM holdfast.events AS e "
+                "JOIN holdfast.runs AS r ON r.id = e.run WHERE e.commit_id > %s "
+                "ORDER BY e.commit_id LIMIT 1000",
+                (seen,),
+            ).fetchall()
+            for seen, run, seq, key in rows:  # noqa: B007 - the last one counts
+                told.append((run, seq, key))
+                missing.discard(run)
+                quiet_since = time.monotonic()
     return told
