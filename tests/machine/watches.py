@@ -70,6 +70,7 @@ class Watched:
         """What is there now, by name."""
         present = [(name, model.get_versioned(name)) for name in model.list()]
         found = [self._next() for _ in present]
+        assert CAUGHT_UP not in found
         assert [(change.name, self._pair.seen(change.cell)) for change in found] == [
             (name, self._pair.seen(cell)) for name, cell in present
         ]

@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 import holdfast
 from holdfast import StoreConfig
 from holdfast.backends.nats.entries import Message
+from holdfast.backends.nats.errors import NotSent, api_error
 from holdfast.backends.nats.stream import Stream
 from holdfast.sync.store import Store
 from holdfast.testing.freezing import freeze
@@ -312,3 +313,12 @@ def test_concurrent_writes_are_under_way_together(
             await asyncio.gather(*(store.records.put(f"k{n}", {"x": n}) for n in range(10)))
 
     asyncio.run(main())
+
+
+def test_a_peer_that_is_away_for_a_moment_is_waited_for() -> None:
+    """Enough servers, but not all of them there: asked again; too few for ever: a wrong setting."""
+    away = {"code": 400, "err_code": 10005}
+    text = "no suitable peers for placement"
+    assert isinstance(api_error({**away, "description": f"{text}, peer offline"}, "x"), NotSent)
+    wrong = api_error({**away, "description": f"{text}, insufficient storage"}, "x")
+    assert isinstance(wrong, holdfast.InvalidArgument)

@@ -131,18 +131,26 @@ async def _flush_among_many(server: ValkeyServer) -> None:
             assert len(await store.cells.list()) == 50
 
 
-def test_callers_share_round_trips(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+@pytest.mark.parametrize(("callers", "pipelines"), [(10, 1), (100, 2)])
+def test_callers_share_round_trips(
+    server: ValkeyServer,
+    client: Any,  # noqa: ANN401 - redis-py's
+    callers: int,
+    pipelines: int,
+) -> None:
     async def work() -> None:
         async with holdfast.open_async(server.fresh_url()) as store:
             await store.records.put("a", {"x": 0})
             client.config_resetstat()
-            await asyncio.gather(*(store.records.get("a") for _ in range(100)))
-            await asyncio.gather(*(store.records.set_field("a", f"f{n}", n) for n in range(100)))
+            await asyncio.gather(*(store.records.get("a") for _ in range(callers)))
+            await asyncio.gather(
+                *(store.records.set_field("a", f"f{n}", n) for n in range(callers))
+            )
 
     asyncio.run(work())
     stats = client.info("commandstats")
-    assert stats["cmdstat_hgetall"]["calls"] == 100
-    assert stats["cmdstat_publish"]["calls"] == 1  # one for each pipeline with changes
+    assert stats["cmdstat_hgetall"]["calls"] == callers
+    assert stats["cmdstat_publish"]["calls"] == pipelines  # one for each with changes
     assert client.info("stats")["total_reads_processed"] < 20
 
 

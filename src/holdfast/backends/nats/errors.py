@@ -55,6 +55,7 @@ _ERRORS: dict[int, tuple[type[Exception], str]] = {
     **dict.fromkeys((10037, 10057), (NoMessage, "")),
     10059: (NotFound, ": the store's stream is not there"),
 }
+_NO_PEERS, _OFFLINE = 10005, "peer offline"
 
 
 def api_error(error: dict[str, Any], where: str) -> Exception:
@@ -63,6 +64,8 @@ def api_error(error: dict[str, Any], where: str) -> Exception:
     text = f"{where}: {error.get('description', 'an error without words')}"
     if number in _TOO_LARGE:
         return too_large(text)
+    if number == _NO_PEERS and _OFFLINE in text:
+        return NotSent(text)  # there are enough of them, but not all are there right now
     kind, hint = _ERRORS.get(number, (Database, ""))
     if number not in _ERRORS and error.get("code") == _SERVICE_UNAVAILABLE:
         kind = NotSent
