@@ -2,7 +2,7 @@
 --
 -- After put(a, {x: 1}), put(b, {x: 2}, ttl=60), set_field(a, x, 3), delete(b):
 --
---   records         (1, 'a', '{"x":"3"}', NULL, commit 12)  (2, 'b', NULL, tomorrow, commit 13)
+--   records         (1, 'a', {x: 3}, NULL, commit 12)  (2, 'b', NULL, tomorrow, commit 13)
 --   record_changes  (10, record 1)  (11, record 2)  (12, record 1)  (13, record 2)
 --
 -- Of the log the last two count. Times in results are what is left by the store's clock, which
