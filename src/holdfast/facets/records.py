@@ -99,7 +99,7 @@ RecordKey = tuple[str, str]
 """Where a record is: namespace and key."""
 
 
-class RecordWrite(NamedTuple):
+class RecordWrite(msgspec.Struct, frozen=True, gc=False):
     """One write, as the table above has it."""
 
     key: RecordKey

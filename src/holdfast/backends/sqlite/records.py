@@ -87,7 +87,7 @@ class WriteRecords:
         self._purge = purge
         self._written = 0  # since the last purge
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[RecordWrite], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
@@ -148,9 +148,7 @@ class WriteRecords:
 class PurgeRecords:
     """Buries what is expired, drops what was buried long ago, and cuts the log."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
-    ) -> list[Purged]:
+    def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
         return [self.some(on, *_begin(on), limit) for limit in items]
@@ -178,7 +176,7 @@ class PurgeRecords:
 class CreateIndex:
     """Notes indexes: every write from now on keeps them."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[None]:
         """See Batch."""
@@ -191,7 +189,7 @@ class CreateIndex:
 class FillIndex:
     """Puts a page of older records into an index; True when there are no more."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
@@ -225,7 +223,7 @@ class FillIndex:
 class DropIndex:
     """True for each index that was there."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
