@@ -128,10 +128,6 @@ def _fail(units: list[Unit], error: StoreError) -> None:
 
 def apply_now(units: list[Unit], on: Any, *, repeat: bool) -> None:  # noqa: ANN401 - handed on
     """The same as `apply_grouped`, of batches that answer at once."""
-    if len(units) == 1:
-        (unit,) = units
-        unit.answers = unit.batch.apply(on, unit.items, repeat=repeat)
-        return
     for members, items in _grouped(units):
         _hand_out(members[0].batch.apply(on, items, repeat=repeat), members)
 
