@@ -370,6 +370,7 @@ class AsyncRecords:
             ttl_us,
             operation_id(op_id),
             time.monotonic(),
+            blind=replace and not expect and not must_exist,
         )
         (applied,) = await self._records.write([write], size)
         return applied

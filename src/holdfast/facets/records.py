@@ -110,11 +110,7 @@ class RecordWrite(msgspec.Struct, frozen=True, gc=False):
     ttl_us: int  # KEEP_TTL, NO_TTL, or how long from now
     op_id: bytes
     begun: float  # time.monotonic() when the caller asked
-
-    @property
-    def blind(self) -> bool:
-        """True if it is the same whatever fields were there before."""
-        return self.replace and not self.expect and not self.must_exist
+    blind: bool = False  # surely the same whatever fields were there before
 
 
 class StoredRecord(NamedTuple):

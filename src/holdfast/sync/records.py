@@ -368,6 +368,7 @@ class Records:
             ttl_us,
             operation_id(op_id),
             time.monotonic(),
+            blind=replace and not expect and not must_exist,
         )
         (applied,) = run(self._records.write([write], size))
         return applied
