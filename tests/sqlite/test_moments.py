@@ -97,6 +97,47 @@ def test_a_cell_goes_on_from_what_it_is_now(tmp_path: Path, change: Write, own: 
         assert ours.cells.set("c", "last") == after + 1
 
 
+def _purged(store: holdfast.Store) -> None:
+    store.records.delete("r")
+    run(store._backend.move_clock(48 * _HOUR_US))  # noqa: SLF001 - for tests only
+    assert store.records.purge() == 1
+    store.records.put("s", {"took": "its row"})
+
+
+def _undone_put(store: holdfast.Store) -> None:
+    with contextlib.suppress(ZeroDivisionError), store.transaction() as tx:
+        tx.records.put("r", {"a": 5})
+        tx.records.put("new", {"a": 5})
+        raise ZeroDivisionError
+
+
+RECORD_CHANGES: dict[str, Write] = {
+    "put": lambda store: store.records.put("r", {"a": 5}),
+    "set": lambda store: store.records.set_field("r", "a", 5),
+    "deleted": lambda store: store.records.delete("r"),
+    "purged": _purged,
+    "put in an undone transaction": _undone_put,
+}
+
+
+@pytest.mark.parametrize("change", RECORD_CHANGES.values(), ids=RECORD_CHANGES)
+@pytest.mark.parametrize("own", [True, False], ids=["by ourselves", "by another"])
+def test_a_record_is_put_where_it_is_now(tmp_path: Path, change: Write, own: bool) -> None:  # noqa: FBT001 - a parameter
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    op = uuid4()
+    with holdfast.open(url) as ours, holdfast.open(url) as theirs:
+        for _ in range(2):
+            ours.records.put("r", {"a": 0}, op_id=op)
+        change(ours if own else theirs)
+        for key in ("r", "new", "s"):
+            for number in range(2):
+                ours.records.put(key, {"key": key, "n": number})
+                found = theirs.records.get(key)
+                assert found is not None
+                assert found.fields == {"key": key.encode(), "n": b"%d" % number}
+        assert sorted(key for key, _ in theirs.records.scan()) == ["new", "r", "s"]
+
+
 def test_a_branch_made_again_under_its_name_begins_anew(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path / 'x.db'}") as store:
         store.cells.set("c", 0)

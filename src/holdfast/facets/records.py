@@ -257,6 +257,7 @@ class RecordLog(Protocol):
 
 
 _BYTES = {bytes}
+_digits = msgspec.json.Encoder().encode  # of a number: three times as fast as formatting it
 
 
 def apply_write(write: RecordWrite, fields: Fields, now_us: int) -> Fields | None:
@@ -403,7 +404,7 @@ def to_settings(key: str, fields: Mapping[str, Any]) -> tuple[Settings, int, boo
             if kind is str:
                 kept[field] = value.encode()
             elif kind is int and _INT_MIN <= value <= _INT_MAX:
-                kept[field] = b"%d" % value
+                kept[field] = _digits(value)
             elif kind is bytes:
                 kept[field] = value
             else:

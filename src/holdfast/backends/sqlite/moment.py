@@ -41,9 +41,10 @@ class Moments:
         self._known = (0, 0, False, False)  # as Moment, but the clock's offset
         self._at = (-1, -1)  # the file's version and our changes when that was so
         self.open = False  # from the first batch of a transaction on, until its end is told
-        # What else is so until then: ends of runs and newest versions of cells, by where they
-        # are. Who notes keeps it right.
+        # What else is so until then, by where it is: ends of runs, newest versions of cells; and
+        # which row a record is. Who notes keeps it right.
         self.notes: dict[Any, Any] = {}
+        self.rows: dict[Any, tuple[int, bytes]] = {}
 
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
@@ -54,9 +55,9 @@ class Moments:
             if known is None:  # a guessed commit id could hide newer versions behind older ones
                 raise Corrupt("SQLite: the row of holdfast_store_state is missing")
             self._known, self._at = known, at
-            self.notes.clear()
-        elif len(self.notes) > _MOST_NOTES:
-            self.notes.clear()
+            self._drop_notes()
+        elif len(self.notes) + len(self.rows) > _MOST_NOTES:
+            self._drop_notes()
         offset, commit_id, forked, indexed = self._known
         return time_ns() // 1000 + offset, commit_id, forked, indexed
 
@@ -75,6 +76,10 @@ class Moments:
 
     def forget(self) -> None:
         """The transaction was undone."""
-        self.notes.clear()
+        self._drop_notes()
         self._at = (-1, -1)
         self.open = False
+
+    def _drop_notes(self) -> None:
+        self.notes.clear()
+        self.rows.clear()

@@ -99,10 +99,7 @@ class WriteRecords:
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
             if plain and write.blind and write.set:
-                ends = None if write.ttl_us == NO_TTL else expiry(write, None, now)
-                row = (*write.key, to_bytes(write.set), ends, now, commit_id + 1, write.op_id)
-                on.execute(_PUT_ROW, row)
-                commit_id += on.raw.changes()  # none for a known operation
+                commit_id += _put(on, write, now, commit_id + 1)
                 outcomes.append(True)
                 continue
             row_id, packed, expires_at, updated_at, op_id = (
@@ -136,6 +133,7 @@ class WriteRecords:
                 on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
             else:
                 on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
+                on.moments.rows[write.key] = (row_id, write.op_id)
             if indexes:
                 _reindex(on, indexes, write.key, before, after)
             outcomes.append(True)
@@ -243,6 +241,25 @@ class DropIndex:
 
 
 _NO_ROW = (None, None, None, 0, None)
+
+
+def _put(on: SqliteConnection, write: RecordWrite, now: int, commit_id: int) -> bool:
+    """Put the record, whatever was there; False if this very operation did so before."""
+    ends = None if write.ttl_us == NO_TTL else expiry(write, None, now)
+    values = (to_bytes(write.set), ends, now, commit_id, write.op_id)
+    rows = on.moments.rows
+    row = rows.get(write.key)
+    if row is None:
+        row_id = on.execute(_PUT_ROW, (*write.key, *values)).get
+        if row_id is None:
+            return False
+    else:
+        row_id, op_id = row
+        if op_id == write.op_id:
+            return False
+        on.execute(_CHANGE_ROW, (*values, row_id))
+    rows[write.key] = (row_id, write.op_id)
+    return True
 
 
 def _list_indexes(on: SqliteConnection) -> Indexes:
