@@ -20,6 +20,7 @@ from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pa
 
 _CHUNK = 256 * 1024
 _GRACE = 2.0  # seconds
+_CLOSED = "the server has closed it"
 
 
 class RedisConnection(Protocol):
@@ -136,16 +137,24 @@ class BlockingConnection:
         self._raw.disconnect()
 
 
-class AsyncConnection:
-    """Awaits the event loop."""
+class AsyncConnection(asyncio.Protocol):
+    """Awaits the event loop. What arrives is read at once, with no stream and no task between."""
 
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
         self._raw = raw
-        self._from: asyncio.StreamReader = raw._reader  # noqa: SLF001 - see protocol.py for why
-        self._to: asyncio.StreamWriter = raw._writer  # noqa: SLF001
+        self._transport: asyncio.WriteTransport = raw._writer.transport  # noqa: SLF001 - see protocol.py for why
+        self._transport.set_protocol(self)
+        self._loop = asyncio.get_running_loop()
         self._where = where
         self._call_timeout = call_timeout
         self._reader = Reader()
+        self._replies: list[Reply] = []
+        self._wanted = 0
+        self._answered: asyncio.Future[None] | None = None  # of the exchange that is under way
+        self._deadline = 0.0  # of that exchange
+        self._timer: asyncio.TimerHandle | None = None  # due at the deadline, or before
+        self._due = 0.0
+        self._lost: OSError | None = None
         self.usable = True
 
     async def exchange(
@@ -153,15 +162,19 @@ class AsyncConnection:
     ) -> None:
         """See RedisConnection."""
         self.usable = False
-        wanted = len(replies) + len(commands)
+        self._replies = replies
+        self._wanted = len(replies) + len(commands)
         try:
-            async with asyncio.timeout(self._call_timeout + more_secs):
-                self._to.write(pack(commands))
-                await self._to.drain()
-                while len(replies) < wanted:
-                    self._reader.feed(_checked(await self._from.read(_CHUNK)), replies)
+            if self._lost is not None:
+                raise self._lost
+            self._answered = self._loop.create_future()
+            self._watch(self._loop.time() + self._call_timeout + more_secs)
+            self._transport.write(pack(commands))
+            await self._answered
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
+        finally:
+            self._answered = None
         self.usable = not any(map(_is_replica, replies))
 
     async def abandon(self) -> None:
@@ -174,8 +187,56 @@ class AsyncConnection:
     async def close(self) -> None:
         """See RedisConnection."""
         self.usable = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         with contextlib.suppress(exceptions.RedisError, OSError):
             await self._raw.disconnect(nowait=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        answered = self._answered
+        if answered is None:
+            self._transport.abort()  # nobody asked
+            return
+        try:
+            self._reader.feed(data, self._replies)
+        except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+            self._fail(exc)
+            return
+        if len(self._replies) >= self._wanted and not answered.done():
+            answered.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._lost = exc if isinstance(exc, OSError) else ConnectionResetError(_CLOSED)
+        self._fail(self._lost)
+
+    def _watch(self, deadline: float) -> None:
+        """Let the exchange fail at that time.
+
+        A timer for each would cost more than the rest: one that is due looks when it is due again.
+        """
+        self._deadline = deadline
+        if self._timer is not None and self._due <= deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = deadline
+        self._timer = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._answered is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._watch(self._deadline)
+        else:
+            self._fail(TimeoutError())
+
+    def _fail(self, exc: Exception) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(exc)
 
 
 def _is_replica(reply: Reply) -> bool:
@@ -187,5 +248,5 @@ def _is_replica(reply: Reply) -> bool:
 
 def _checked(data: bytes) -> bytes:
     if not data:
-        raise ConnectionResetError("the server has closed it")
+        raise ConnectionResetError(_CLOSED)
     return data

@@ -96,7 +96,9 @@ class Pipeline:
                 await connection.exchange(sent.all, sent.replies)
                 if await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
-                missing = await self._missing_replicas(connection, sent.key)
+                missing = None
+                if self._wait:
+                    missing = await self._missing_replicas(connection, sent.key)
         except StoreError as exc:
             if not any(unit.batch.writes for unit in left):
                 exc.outcome_unknown = False
@@ -105,12 +107,12 @@ class Pipeline:
             await self._turn(sent)
             raise
         self._settle(sent, missing)
-        await self._follow([unit for unit in left if not unit.settled], repeat=repeat)
+        moved = [unit for unit in left if not unit.settled]
+        if moved:
+            await self._follow(moved, repeat=repeat)
 
     async def _follow(self, moved: list[Unit], *, repeat: bool) -> None:
         """Have the units done whose answers only say that their keys are on another node."""
-        if not moved:
-            return
         await self._servers.look_again()
         groups: dict[Address, list[Unit]] = {}
         for unit in moved:
@@ -148,8 +150,6 @@ class Pipeline:
 
     async def _missing_replicas(self, connection: RedisConnection, base: bytes) -> str | None:
         """What to say if too few replicas have it; None if enough have."""
-        if not self._wait:
-            return None
         replies: list[Reply] = []
         seconds = self._servers.settings.call_timeout
         # WAIT is about the connection's own writes, and an operation that was known made none.

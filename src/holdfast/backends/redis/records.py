@@ -50,8 +50,11 @@ class RedisRecords:
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        await self._namespaces.note(namespace)
-        seen = await self._seen(namespace)
+        if not self._namespaces.noted(namespace):
+            await self._namespaces.note(namespace)
+        seen = self._write.seen.get(namespace)
+        if seen is None:
+            seen = await self._seen(namespace)
         items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
@@ -131,11 +134,9 @@ class RedisRecords:
 
     async def _seen(self, namespace: str) -> int:
         """The number of the last change in the namespace that this store knows of."""
-        if namespace not in self._write.seen:
-            base = self._keys.base(namespace)
-            (number,) = await self._db.ask([(b"GET", base + b":number")], base)
-            self._write.seen.setdefault(namespace, int(number or 0))
-        return self._write.seen[namespace]
+        base = self._keys.base(namespace)
+        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+        return self._write.seen.setdefault(namespace, int(number or 0))
 
 
 class SeenWrite(NamedTuple):
