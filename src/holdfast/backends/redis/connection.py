@@ -143,7 +143,6 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
         self._raw = raw
         self._transport: asyncio.WriteTransport = raw._writer.transport  # noqa: SLF001 - see protocol.py for why
-        self._transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._where = where
         self._call_timeout = call_timeout
@@ -155,7 +154,21 @@ class AsyncConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None  # due at the deadline, or before
         self._due = 0.0
         self._lost: OSError | None = None
+        self._early = b""  # what a server said that did not wait to be asked
         self.usable = True
+
+    async def take_over(self) -> None:
+        """Begin where redis-py has ended: what it has read, or heard of an end, is known here too."""
+        reader: asyncio.StreamReader = self._raw._reader  # noqa: SLF001
+        ended = reader.at_eof() or self._transport.is_closing()
+        self._transport.set_protocol(self)
+        reader.feed_eof()  # so that reading ends with what is there
+        try:
+            self._early = await reader.read()
+        except OSError as exc:
+            self._lost = exc
+        if ended or self._early:
+            self._lost = ConnectionResetError(_CLOSED)
 
     async def exchange(
         self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
@@ -166,6 +179,7 @@ class AsyncConnection(asyncio.Protocol):
         self._wanted = len(replies) + len(commands)
         try:
             if self._lost is not None:
+                self._reader.feed(self._early, replies)
                 raise self._lost
             self._answered = self._loop.create_future()
             self._watch(self._loop.time() + self._call_timeout + more_secs)

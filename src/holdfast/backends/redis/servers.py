@@ -134,7 +134,9 @@ class Servers:
                 raw = settings.open_blocking(where, at)
                 return BlockingConnection(raw, where, settings.call_timeout)
             raw = await settings.open_async(where, at)
-            return AsyncConnection(raw, where, settings.call_timeout)
+            connection = AsyncConnection(raw, where, settings.call_timeout)
+            await connection.take_over()
+            return connection
 
         return Pool(connect, self._runtime, where, size=self.pool_size, patience=self._patience)
 
