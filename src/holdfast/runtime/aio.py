@@ -67,10 +67,9 @@ class AsyncioRuntime(HomeProcess):
         """A coalescer for the tasks of this loop."""
         return LoopCoalescer(self._loop, flush, inline=inline)
 
-    def lanes(self, flush: Flush, most: int, *, led: bool = False) -> Coalescer:
+    def lanes(self, flush: Flush, most: int) -> Coalescer:
         """Two coalescers for the tasks of this loop."""
-        count = min(most, _LANES)
-        return _Lanes([LoopCoalescer(self._loop, flush, led=led) for _ in range(count)])
+        return _Lanes([LoopCoalescer(self._loop, flush) for _ in range(min(most, _LANES))])
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Call that from the loop."""
@@ -93,18 +92,11 @@ class LoopCoalescer:
     """Queues units and flushes them from one task."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        flush: Flush,
-        *,
-        inline: bool = False,
-        led: bool = False,
+        self, loop: asyncio.AbstractEventLoop, flush: Flush, *, inline: bool = False
     ) -> None:
         self._loop = loop
         self._flush = flush
         self._inline = inline
-        self._led = led
-        self._lone = False  # True while flushes are for one caller each
         self._waiting: list[Unit] = []
         self._in_flight = 0
         self._task: asyncio.Task[None] | None = None
@@ -119,8 +111,6 @@ class LoopCoalescer:
         """Queue the unit and wait for its outcome."""
         if self._inline and self._task is None and not self._leading:
             await self._lead(unit)
-        elif self._lone and self._task is None and not self._leading:
-            await self._lead_alone(unit)
         else:
             unit.waiter = self._loop.create_future()
             self._queue(unit)
@@ -187,23 +177,6 @@ class LoopCoalescer:
             if self._waiting:
                 self._start()
 
-    async def _lead_alone(self, unit: Unit) -> None:
-        """Flush this unit, in the caller's own task: it saves a turn of the loop and a future.
-
-        Who comes meanwhile is next, with whoever comes then.
-        """
-        self._leading = True
-        self._in_flight = 1
-        try:
-            rest = self._flush([unit])
-            if rest is not None:
-                await rest
-        finally:
-            self._leading = False
-            self._in_flight = 0
-            if self._waiting:
-                self._start()
-
     async def _run(self) -> None:
         batch: list[Unit] = []
         try:
@@ -222,9 +195,7 @@ class LoopCoalescer:
                         await rest
                     self._in_flight = 0
                     _resume(batch)
-                    self._lone = self._led and len(batch) == 1 and not self._waiting
-                    if not self._lone:
-                        await asyncio.sleep(0)
+                    await asyncio.sleep(0)
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
             for unit in batch + self._waiting:

@@ -64,9 +64,9 @@ class BlockingRuntime(HomeProcess):
         del inline  # it always is
         return ThreadCoalescer(flush)
 
-    def lanes(self, flush: Flush, most: int, *, led: bool = False) -> Coalescer:
+    def lanes(self, flush: Flush, most: int) -> Coalescer:
         """One lane: threads prepare their calls while it is under way, each for itself."""
-        del most, led  # they always are
+        del most
         return ThreadCoalescer(flush)
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:

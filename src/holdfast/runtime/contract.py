@@ -143,12 +143,10 @@ class Runtime(Protocol):
     def coalescer(self, flush: Flush, *, inline: bool = False) -> OneLane:
         """A coalescer of this colour; `inline` when a flush does not let go of the loop."""
 
-    def lanes(self, flush: Flush, most: int, *, led: bool = False) -> Coalescer:
+    def lanes(self, flush: Flush, most: int) -> Coalescer:
         """A coalescer that may have several flushes under way, `most` of them, for many callers.
 
-        For a server: it works on one while this process prepares the other. With `led` a lone
-        caller may flush by itself, and a cancelled one leaves the flush in the middle: what it has
-        sent must be done before what comes next.
+        For a server: it works on one while this process prepares the other.
         """
 
     def limiter(self, places: int) -> Limiter:

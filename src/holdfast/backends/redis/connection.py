@@ -36,13 +36,7 @@ class RedisConnection(Protocol):
         """
 
     async def abandon(self) -> None:
-        """Leave the connection of a caller that gave up in the middle, without waiting for long."""
-
-    async def gone(self) -> None:
-        """Return when an abandoned one is freed, and what it has sent is done.
-
-        A server that does not answer is not waited for long.
-        """
+        """Free the connection of a caller that gave up in the middle."""
 
     async def close(self) -> None:
         """Free the connection."""
@@ -127,7 +121,8 @@ class BlockingConnection:
     async def abandon(self) -> None:
         """Free the connection, once what was sent is done.
 
-        An interrupted thread may go on and write again, and that must come second.
+        An interrupted thread may go on and write again, and that must come second. A server
+        that does not answer is not waited for long.
         """
         with contextlib.suppress(OSError):
             self._socket.settimeout(_GRACE)
@@ -135,9 +130,6 @@ class BlockingConnection:
             while self._socket.recv(_CHUNK):
                 pass
         await self.close()
-
-    async def gone(self) -> None:
-        """See RedisConnection: it is."""
 
     async def close(self) -> None:
         """See RedisConnection."""
@@ -166,7 +158,7 @@ class AsyncConnection(asyncio.Protocol):
         self.usable = True
 
     async def take_over(self) -> None:
-        """Begin with what redis-py has read since it connected, and whether that was all."""
+        """Begin where redis-py has ended: what it has read, or heard of an end, is known here too."""
         reader: asyncio.StreamReader = self._raw._reader  # noqa: SLF001
         ended = reader.at_eof() or self._transport.is_closing()
         self._transport.set_protocol(self)
@@ -188,15 +180,11 @@ class AsyncConnection(asyncio.Protocol):
         try:
             if self._lost is not None:
                 self._reader.feed(self._early, replies)
-                self._early = b""
-                if len(replies) < self._wanted:
-                    raise self._lost
-                return
+                raise self._lost
             self._answered = self._loop.create_future()
             self._watch(self._loop.time() + self._call_timeout + more_secs)
-            if commands:
-                self._transport.write(pack(commands))
-                await self._answered
+            self._transport.write(pack(commands))
+            await self._answered
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         finally:
@@ -204,16 +192,10 @@ class AsyncConnection(asyncio.Protocol):
         self.usable = not any(map(_is_replica, replies))
 
     async def abandon(self) -> None:
-        """Let answers come: whoever is next waits for them, or a cancelled task could not end."""
+        """Free the connection at once.
 
-    async def gone(self) -> None:
-        """See RedisConnection."""
-        if self._lost is None and len(self._replies) < self._wanted:
-            if self._answered is None:
-                self._answered = self._loop.create_future()
-                self._watch(self._loop.time() + _GRACE)
-            await asyncio.wait([self._answered])
-            self._answered.exception()  # it makes no difference
+        Who is cancelled was reading, or the loop ends: a pipeline goes on without its callers.
+        """
         await self.close()
 
     async def close(self) -> None:
@@ -227,7 +209,8 @@ class AsyncConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        if len(self._replies) >= self._wanted:
+        answered = self._answered
+        if answered is None:
             self._transport.abort()  # nobody asked
             return
         try:
@@ -235,8 +218,7 @@ class AsyncConnection(asyncio.Protocol):
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
             return
-        answered = self._answered
-        if answered is not None and len(self._replies) >= self._wanted and not answered.done():
+        if len(self._replies) >= self._wanted and not answered.done():
             answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:

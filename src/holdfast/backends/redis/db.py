@@ -122,7 +122,7 @@ class RedisDb:
 
             # setdefault: two threads may come here first at once, and must share one.
             found = self._coalescers.setdefault(
-                kind, self.runtime.lanes(flush, self._servers.pool_size, led=True)
+                kind, self.runtime.lanes(flush, self._servers.pool_size)
             )
         return found
 

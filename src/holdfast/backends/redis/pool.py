@@ -6,7 +6,6 @@ the idle ones are dropped too: after a restart of the server they are all dead.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
@@ -29,16 +28,10 @@ class Pool:
         self._patience = patience
         self._places = runtime.limiter(size)
         self._idle: list[RedisConnection] = []
-        self._left: list[RedisConnection] = []  # by callers that gave up in the middle
         self._closed = False
 
     async def take(self) -> Lease:
-        """A connection on loan; it comes back at the end of an `async with`.
-
-        What a caller has sent that gave up is done first: it may be who comes now.
-        """
-        while self._left:
-            await self._end(self._left[0])
+        """A connection on loan; it comes back at the end of an `async with`."""
         place = await self._places.acquire(self._patience)
         if place is None:
             raise Timeout(
@@ -65,21 +58,13 @@ class Pool:
             await connection.close()
         else:
             await connection.abandon()
-            self._left.append(connection)
         if self._closed or (trusted and lost):
             await self._drop_idle()
 
     async def close(self) -> None:
         """Close the idle connections now and the others when they come back."""
         self._closed = True
-        while self._left:
-            await self._end(self._left[0])
         await self._drop_idle()
-
-    async def _end(self, left: RedisConnection) -> None:
-        await left.gone()
-        with contextlib.suppress(ValueError):  # others may wait for it too
-            self._left.remove(left)
 
     async def _drop_idle(self) -> None:
         while self._idle:
