@@ -158,7 +158,7 @@ class AsyncConnection(asyncio.Protocol):
         self.usable = True
 
     async def take_over(self) -> None:
-        """Begin where redis-py has ended: what it has read, or heard of an end, is known here too."""
+        """Begin with what redis-py has read since it connected, and whether that was all."""
         reader: asyncio.StreamReader = self._raw._reader  # noqa: SLF001
         ended = reader.at_eof() or self._transport.is_closing()
         self._transport.set_protocol(self)
@@ -180,11 +180,15 @@ class AsyncConnection(asyncio.Protocol):
         try:
             if self._lost is not None:
                 self._reader.feed(self._early, replies)
-                raise self._lost
+                self._early = b""
+                if len(replies) < self._wanted:
+                    raise self._lost
+                return
             self._answered = self._loop.create_future()
             self._watch(self._loop.time() + self._call_timeout + more_secs)
-            self._transport.write(pack(commands))
-            await self._answered
+            if commands:
+                self._transport.write(pack(commands))
+                await self._answered
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         finally:
@@ -210,7 +214,7 @@ class AsyncConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
         answered = self._answered
-        if answered is None:
+        if answered is None or answered.done():
             self._transport.abort()  # nobody asked
             return
         try:
@@ -218,7 +222,7 @@ class AsyncConnection(asyncio.Protocol):
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
             return
-        if len(self._replies) >= self._wanted and not answered.done():
+        if len(self._replies) >= self._wanted:
             answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:

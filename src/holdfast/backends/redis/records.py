@@ -27,10 +27,14 @@ from holdfast.facets.records import (
 )
 
 _UNCERTAIN, _REFUSED = -1, 0
+_MOST_HEADS = 1000
+_SEPARATOR = b"\0"
 _pack = msgspec.msgpack.Encoder().encode
 
 Flat = list[object]
 """Fields, each followed by what belongs to it."""
+
+_NONE: Flat = []
 
 
 class RedisRecords:
@@ -156,12 +160,18 @@ class WriteRecords:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._script = Script("write_records")
+        self._heads: dict[str, list[bytes]] = {}  # of the commands, by namespace
         self.seen: dict[str, int] = {}  # the number of the last change that was answered
 
     def command(self, item: SeenWrite, *, repeat: bool) -> Command:
         """See Operation."""
         (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
-        base = self._keys.base(namespace)
+        head = self._heads.get(namespace)
+        if head is None:
+            base = self._keys.base(namespace)
+            head = self._script.call([base, self._keys.clock(base)], [])
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[namespace] = head
         doubt = asked_ago_us(item.write) if repeat else -1
         packed = _pack(
             (
@@ -174,10 +184,12 @@ class WriteRecords:
                 item.seen,
                 *_sorted(settings),
                 [*expect],
-                [value is not None and _word(value) for value in expect.values()],
+                [value is not None and _word(value) for value in expect.values()]
+                if expect
+                else _NONE,
             )
         )
-        return self._script.call([base, self._keys.clock(base)], [packed])
+        return [*head, packed]
 
     def answer(self, reply: Reply, item: SeenWrite) -> bool:
         """See Operation."""
@@ -224,11 +236,12 @@ class ReadRecords:
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
     """The fields with their values, those that go, and those that are stamped with how far off."""
     try:
-        # Nearly always: there are only values, and they are text.
-        texts = [value.decode() for value in settings.values()]  # type: ignore[union-attr]
-        return [*chain.from_iterable(zip(settings, texts, strict=True))], [], []
-    except (AttributeError, UnicodeDecodeError):
-        pass
+        # Nearly always: there are only values, and they are text. Then they are decoded together.
+        texts = _SEPARATOR.join(settings.values()).decode().split("\0")  # type: ignore[arg-type]
+    except (TypeError, UnicodeDecodeError):
+        texts = []
+    if texts and len(texts) == len(settings):
+        return [*chain.from_iterable(zip(settings, texts, strict=True))], _NONE, _NONE
     values: Flat = []
     gone: Flat = []
     stamps: Flat = []
