@@ -165,24 +165,26 @@ class WriteRecords:
 
     def command(self, item: SeenWrite, *, repeat: bool) -> Command:
         """See Operation."""
-        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
+        write = item.write
+        namespace, key = write.key
         head = self._heads.get(namespace)
         if head is None:
             base = self._keys.base(namespace)
             head = self._script.call([base, self._keys.clock(base)], [])
             if len(self._heads) < _MOST_HEADS:
                 self._heads[namespace] = head
-        doubt = asked_ago_us(item.write) if repeat else -1
+        expect = write.expect
+        doubt = asked_ago_us(write) if repeat else -1
         packed = _pack(
             (
                 key,
-                _raw(op_id),
-                ttl_us,
-                replace,
-                must_exist,
+                _raw(write.op_id),
+                write.ttl_us,
+                write.replace,
+                write.must_exist,
                 doubt,
                 item.seen,
-                *_sorted(settings),
+                *_sorted(write.set),
                 [*expect],
                 [value is not None and _word(value) for value in expect.values()]
                 if expect
