@@ -14,12 +14,8 @@ from urllib.parse import urlsplit
 
 from redis.crc import key_slot
 
-from holdfast.backends.redis.connection import (
-    AsyncConnection,
-    BlockingConnection,
-    RedisConnection,
-    Settings,
-)
+from holdfast.backends.redis.connection import BlockingConnection, RedisConnection, Settings
+from holdfast.backends.redis.connection_async import AsyncConnection
 from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.pool import Pool
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
