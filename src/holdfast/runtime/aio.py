@@ -13,10 +13,10 @@ import contextlib
 import os
 import threading
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState
 from holdfast.runtime.contract import (
@@ -232,12 +232,12 @@ class _Lanes:
     def __init__(self, lanes: list[LoopCoalescer]) -> None:
         self._lanes = lanes
 
-    async def submit(self, unit: Unit) -> None:
+    def submit(self, unit: Unit) -> Coroutine[Any, Any, None]:
         """Queue the unit where the fewest are, and wait for its outcome."""
         lane = self._lanes[0]
         if lane.load >= _MANY:
             lane = min(self._lanes, key=_load)
-        await lane.submit(unit)
+        return lane.submit(unit)
 
     async def drain(self) -> None:
         """Wait until nothing is left to do in any of them."""
