@@ -302,12 +302,10 @@ def new_event(event: Event) -> NewEvent:
     """The event as it goes into the store, when it is a legal one."""
     if not isinstance(event, Event):
         raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
-    check_name(event.idempotency_key, what="idempotency key")
-    check_type(event.event_type)
     return NewEvent(
-        event.idempotency_key,
-        _event_id(event.event_id),
-        event.event_type,
+        check_name(event.idempotency_key, what="idempotency key"),
+        uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
+        check_name(event.event_type, what="event type"),
         None if event.emitted_at is None else to_us(event.emitted_at),
         codec.encode(event.event_data).decode(),
         _more(event),
@@ -385,7 +383,7 @@ def result(answer: Appended, event: NewEvent) -> AppendResult:
     """What the caller hears."""
     run_seq, known = answer
     if known is None:
-        return AppendResult(run_seq, idempotent=False, persisted=True)
+        return AppendResult(run_seq, False, True)
     # One value may be written in several ways: the keys of an object have no order.
     same = known == event.said or _sorted(known) == _sorted(event.said)
     return AppendResult(run_seq, idempotent=True, persisted=False, payload_mismatch=not same)

@@ -15,7 +15,7 @@ what an event is about, and the same key again changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast import codec
@@ -28,6 +28,7 @@ from holdfast.facets.events import (
     MOST_EVENTS,
     RUN_VIEW,
     Append,
+    Appended,
     AppendResult,
     Event,
     FeedEvent,
@@ -92,8 +93,8 @@ class Events:
         """
         require(self._backend, Capability.EVENTS)
         new = new_event(event)
-        (appended,) = self._append(event.run_id, (new,), expected_seq)
-        return appended
+        (answer,) = self._append(event.run_id, (new,), expected_seq)
+        return result(answer, new)
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
@@ -113,9 +114,11 @@ class Events:
         run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        return self._append(run_id, new, expected_seq)
+        return list(map(result, self._append(run_id, new, expected_seq), new))
 
-    def _append(self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None) -> Results:
+    def _append(
+        self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None
+    ) -> Sequence[Appended]:
         if expected_seq is not None:
             check_seq(expected_seq, "expected_seq")
         append = Append((self._namespace, check_name(run_id, what="run id")), new, expected_seq)
@@ -130,7 +133,7 @@ class Events:
             self._cache.forget(append.run)
         if isinstance(answer, Refused):
             raise refusal(append, answer)
-        return [result(one, event) for one, event in zip(answer, new, strict=True)]
+        return answer
 
     def fetch_events(self, run_id: str, *, after_seq: int = 0, limit: int = 1000) -> Found:
         """The run's next events above `after_seq`, in order; none when there is no such run."""
@@ -303,11 +306,14 @@ class Events:
         return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
-        sizes = [
-            codec.byte_size(event.data) + (0 if event.more is None else codec.byte_size(event.more))
-            for event in events
-        ]
-        limit, largest = self._config.payload_max_bytes, max(sizes)
+        total = largest = 0
+        for event in events:
+            size = codec.byte_size(event.data)
+            if event.more is not None:
+                size += codec.byte_size(event.more)
+            total += size
+            largest = max(largest, size)
+        limit = self._config.payload_max_bytes
         if largest > limit:
             raise InvalidArgument(
                 f"run {run_id!r}: an event of {largest} bytes, at most {limit} are allowed; "
@@ -317,7 +323,7 @@ class Events:
             )
         if largest > self._config.payload_warn_bytes:
             _log.warning("run %r: an event of %d bytes; large ones are slow", run_id, largest)
-        return sum(sizes)
+        return total
 
 
 def _told(seen: Seen[StoredEvent], replay: bool, cursor: str | None) -> FeedEvent:  # noqa: FBT001 - see Tell

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.backends.batching import Batch
 from holdfast.backends.sql.db import Db
@@ -76,10 +76,11 @@ class SqlEvents:
         self.position = self._feed.position
         self.end = self._feed.end
 
-    async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
+    def append(
+        self, appends: Sequence[Append], size: int
+    ) -> Coroutine[Any, Any, Sequence[Outcome]]:
         """See EventsBackend."""
-        topic = (LOG, appends[0].run[0])
-        return await self._db.write(self._batches.append, appends, size, topic)
+        return self._db.write(self._batches.append, appends, size, (LOG, appends[0].run[0]))
 
     async def fetch(
         self, run: RunKey, *, after: int, limit: int, generation: int | None = None
