@@ -99,7 +99,7 @@ RecordKey = tuple[str, str]
 """Where a record is: namespace and key."""
 
 
-class RecordWrite(NamedTuple):
+class RecordWrite(msgspec.Struct, frozen=True, gc=False):
     """One write, as the table above has it."""
 
     key: RecordKey
@@ -389,16 +389,20 @@ def to_settings(
     key: str, fields: Mapping[str, object]
 ) -> tuple[dict[str, bytes | Stamp | None], int]:
     """What a write of that record sets, as it carries it, and how many bytes that is."""
-    if not isinstance(fields, Mapping):
+    if type(fields) is not dict and not isinstance(fields, Mapping):
         raise InvalidArgument(
             f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
         )
     names_size = _plain_size(tuple(fields))
     if names_size is None:
         return _each_setting(fields)
+    values = fields.values()
     try:
-        kept = [_PLAIN[type(value)](value) for value in fields.values()]
-    except (KeyError, UnicodeEncodeError, OverflowError):
+        kept = [_PLAIN[type(value)](value) for value in values]
+    except (KeyError, UnicodeEncodeError):
+        return _each_setting(fields)
+    numbers = [value for value in values if type(value) is int]
+    if numbers and (min(numbers) < _INT_MIN or max(numbers) > _INT_MAX):
         return _each_setting(fields)
     return dict(zip(fields, kept, strict=True)), names_size + sum(map(len, kept))
 
@@ -414,14 +418,12 @@ def _plain_size(fields: tuple[str, ...]) -> int | None:
     return None
 
 
-def _digits(number: int) -> bytes:
-    if not _INT_MIN <= number <= _INT_MAX:
-        raise OverflowError
-    return b"%d" % number
-
-
 # How values of the usual types are kept. What one of these refuses is looked at again.
-_PLAIN: dict[type, Callable[[Any], bytes]] = {bytes: bytes, str: str.encode, int: _digits}
+_PLAIN: dict[type, Callable[[Any], bytes]] = {
+    bytes: bytes,
+    str: str.encode,
+    int: msgspec.json.Encoder().encode,  # its digits
+}
 
 
 def _each_setting(fields: Mapping[str, object]) -> tuple[dict[str, bytes | Stamp | None], int]:

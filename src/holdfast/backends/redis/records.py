@@ -159,21 +159,22 @@ class WriteRecords:
 
     def command(self, item: SeenWrite, *, repeat: bool) -> Command:
         """See Operation."""
-        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
+        write = item.write
+        namespace, key = write.key
         base = self._keys.base(namespace)
-        doubt = asked_ago_us(item.write) if repeat else -1
+        doubt = asked_ago_us(write) if repeat else -1
         packed = _pack(
             (
                 key,
-                _raw(op_id),
-                ttl_us,
-                replace,
-                must_exist,
+                _raw(write.op_id),
+                write.ttl_us,
+                write.replace,
+                write.must_exist,
                 doubt,
                 item.seen,
-                *_sorted(settings),
-                [*expect],
-                [value is not None and _word(value) for value in expect.values()],
+                *_sorted(write.set),
+                [*write.expect],
+                [value is not None and _word(value) for value in write.expect.values()],
             )
         )
         return self._script.call([base, self._keys.clock(base)], [packed])

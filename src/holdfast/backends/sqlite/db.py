@@ -277,7 +277,11 @@ class SqliteDb:
                 except apsw.BusyError as exc:
                     raise NotBegun(writer.error(exc)) from exc
                 writer.moments.began()
-                apply_now(units, writer, repeat=repeat)
+                if len(units) == 1:
+                    unit = units[0]
+                    unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
+                else:
+                    apply_now(units, writer, repeat=repeat)
                 committing = True
                 writer.execute(_COMMIT)
                 writer.moments.committed()

@@ -19,7 +19,6 @@ _FIND_RUN, _FIND_KEY, _FIND_ID = (
     _OWN[name] for name in ("find_run", "find_by_key", "find_by_event_id")
 )
 _ADD_EVENT = _OWN["add_event"]
-_MOST_HEADS = 10_000  # runs whose ends are remembered
 
 
 Head = tuple[int | None, int]
@@ -41,7 +40,7 @@ class AppendEvents:
     statement, and the indexes say where that was wrong. What was inserted before that is right.
     """
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[Append], *, repeat: bool
     ) -> list[Outcome]:
         """See Batch."""
@@ -69,8 +68,6 @@ class _Log:
         self._on = on
         self._now, self.commit_id, *_ = on.moments.begin()
         self._heads: dict[RunKey, Head] = on.moments.notes
-        if len(self._heads) > _MOST_HEADS:
-            self._heads.clear()
 
     def add_singles(self, items: Sequence[Append]) -> list[Outcome]:
         """Append calls of one new event each, up to the first that is anything else."""
@@ -184,7 +181,7 @@ def _known(on: SqliteConnection, run: int | None, key: str) -> Appended | None:
 class DeleteRuns:
     """Hides a run at once and drops its events page by page; True when nothing is left."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[Gone], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
@@ -217,9 +214,7 @@ class DeleteRuns:
 class PutViews:
     """Keeps views, each unless a later one is there."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[Keep], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[Keep], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat  # the same again is no harm
         outcomes = []

@@ -24,6 +24,8 @@ FROM holdfast_store_state AS s
 """
 
 
+_MOST_NOTES = 10_000
+
 Moment = tuple[int, int, bool, bool]
 """The time by the store's clock, the last commit id given out, and whether there are branches
 and indexes of records."""
@@ -40,7 +42,9 @@ class Moments:
         self._at = (-1, -1)  # the file's version and our changes when that was so
         self._now = False  # the open transaction has found it so
         self._open = False  # until the end of a transaction is told
-        self.notes: dict[Any, Any] = {}  # what else is so until then; those who note keep it right
+        # What else is so until then: ends of runs and newest versions of cells, by where they
+        # are. Who notes keeps it right.
+        self.notes: dict[Any, Any] = {}
 
     def began(self) -> None:
         """A transaction has begun. If the last one's end was not told, who knows how it ended."""
@@ -57,6 +61,8 @@ class Moments:
             if known is None:  # a guessed commit id could hide newer versions behind older ones
                 raise Corrupt("SQLite: the row of holdfast_store_state is missing")
             self._known, self._at = known, at
+            self.notes.clear()
+        elif len(self.notes) > _MOST_NOTES:
             self.notes.clear()
         self._now = True
         offset, commit_id, forked, indexed = self._known

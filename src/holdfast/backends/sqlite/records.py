@@ -87,12 +87,13 @@ class WriteRecords:
         self._purge = purge
         self._written = 0  # since the last purge
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[RecordWrite], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
-        now, commit_id, indexes = _begin(on)
-        plain = not indexes and not repeat
+        now, commit_id, _, indexed = on.moments.begin()
+        indexes = _list_indexes(on) if indexed else []
+        plain = not indexed and not repeat
         outcomes: list[bool | None] = []
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
@@ -148,12 +149,15 @@ class WriteRecords:
 class PurgeRecords:
     """Buries what is expired, drops what was buried long ago, and cuts the log."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
-    ) -> list[Purged]:
+    def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
-        return [self.some(on, *_begin(on), limit) for limit in items]
+        purged = []
+        for limit in items:
+            now, commit_id, _, indexed = on.moments.begin()
+            indexes = _list_indexes(on) if indexed else []
+            purged.append(self.some(on, now, commit_id, indexes, limit))
+        return purged
 
     def some(
         self, on: SqliteConnection, now: int, commit_id: int, indexes: Indexes, limit: int
@@ -178,7 +182,7 @@ class PurgeRecords:
 class CreateIndex:
     """Notes indexes: every write from now on keeps them."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[None]:
         """See Batch."""
@@ -191,7 +195,7 @@ class CreateIndex:
 class FillIndex:
     """Puts a page of older records into an index; True when there are no more."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
@@ -225,7 +229,7 @@ class FillIndex:
 class DropIndex:
     """True for each index that was there."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
@@ -240,11 +244,8 @@ class DropIndex:
 _NO_ROW = (None, None, None, 0, None)
 
 
-def _begin(on: SqliteConnection) -> tuple[int, int, Indexes]:
-    """The time, the last commit id given out, and all indexes."""
-    now, commit_id, _, indexed = on.moments.begin()
-    rows = on.execute(_OWN["list_indexes"]).fetchall() if indexed else ()
-    return now, commit_id, [index_row(row) for row in rows]
+def _list_indexes(on: SqliteConnection) -> Indexes:
+    return [index_row(row) for row in on.execute(_OWN["list_indexes"]).fetchall()]
 
 
 def _reindex(
@@ -269,9 +270,7 @@ def _reindex(
 
 def _find_index(on: SqliteConnection, order: IndexOrder) -> tuple[int | None, str | None]:
     """The index's id, and up to where it is filled."""
-    for index_id, namespace, index, upto in map(
-        index_row, on.execute(_OWN["list_indexes"]).fetchall()
-    ):
+    for index_id, namespace, index, upto in _list_indexes(on):
         if (namespace, index) == order:
             return index_id, upto
     return None, None
