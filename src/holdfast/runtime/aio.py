@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState
 from holdfast.runtime.contract import (
@@ -107,7 +107,7 @@ class LoopCoalescer:
         """How many units wait or are in flight."""
         return len(self._waiting) + self._in_flight
 
-    async def submit(self, unit: Unit) -> None:
+    async def submit(self, unit: Unit) -> Sequence[Any]:
         """Queue the unit and wait for its outcome."""
         if self._inline and self._task is None and not self._leading:
             await self._lead(unit)
@@ -115,6 +115,7 @@ class LoopCoalescer:
             unit.waiter = self._loop.create_future()
             self._queue(unit)
             await unit.waiter
+        return unit.result()
 
     async def hold(self, patience: float) -> _LoopHold | None:
         """Stop the flushing task when it comes to this, until released."""
@@ -217,12 +218,12 @@ class _Lanes:
     def __init__(self, lanes: list[LoopCoalescer]) -> None:
         self._lanes = lanes
 
-    async def submit(self, unit: Unit) -> None:
+    async def submit(self, unit: Unit) -> Sequence[Any]:
         """Queue the unit where the fewest are, and wait for its outcome."""
         lane = self._lanes[0]
         if lane.load >= _MANY:
             lane = min(self._lanes, key=_load)
-        await lane.submit(unit)
+        return await lane.submit(unit)
 
     async def drain(self) -> None:
         """Wait until nothing is left to do in any of them."""
@@ -246,8 +247,9 @@ def _waits(unit: Unit) -> bool:
 
 def _resume(batch: list[Unit]) -> None:
     for unit in batch:
-        if _waits(unit):
-            unit.waiter.set_result(None)
+        waiter = unit.waiter
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 class _LoopLimiter:

@@ -75,8 +75,8 @@ class Hold(Protocol):
 class Coalescer(Protocol):
     """Gathers the calls that arrive during a flush into the next one; no timers."""
 
-    async def submit(self, unit: Unit) -> None:
-        """Return once the unit has its outcome."""
+    async def submit(self, unit: Unit) -> Sequence[Any]:
+        """The unit's result, once it has its outcome."""
 
     async def drain(self) -> None:
         """Return once nothing is waiting or in flight."""

@@ -61,8 +61,8 @@ class RedisDb:
         """
         self.check()
         unit = Unit(operation, items, size, topic)
-        await self._coalescer(self._servers.address(key), writes=operation.writes).submit(unit)
-        return unit.result()
+        coalescer = self._coalescer(self._servers.address(key), writes=operation.writes)
+        return await coalescer.submit(unit)
 
     async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
         """The answers to commands that may be done twice; raises the first error."""
