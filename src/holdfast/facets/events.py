@@ -15,8 +15,9 @@ What is appended in one call goes in as a whole or not at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -115,6 +116,10 @@ class NewEvent(NamedTuple):
         return self.event_type, self.data, self.more
 
 
+# By place, past a function in Python: half of what NewEvent(…) takes.
+_as_new: Callable[[tuple[object, ...]], NewEvent] = partial(tuple.__new__, NewEvent)
+
+
 class Append(NamedTuple):
     """The events of one call, all of one run."""
 
@@ -128,6 +133,24 @@ class Appended(NamedTuple):
 
     run_seq: int
     known: Said | None = None
+
+
+_as_append: Callable[[tuple[object, ...]], Append] = partial(tuple.__new__, Append)
+_as_appended: Callable[[tuple[object, ...]], Appended] = partial(tuple.__new__, Appended)
+
+
+def append_of(
+    namespace: str, run_id: str, events: tuple[NewEvent, ...], expected_seq: int | None
+) -> Append:
+    """A call, when the run id and the number are legal ones."""
+    if expected_seq is not None:
+        check_seq(expected_seq, "expected_seq")
+    return _as_append(((namespace, check_name(run_id, what="run id")), events, expected_seq))
+
+
+def appended_as_new(run_seq: int) -> Appended:
+    """The answer to a new event."""
+    return _as_appended((run_seq, None))
 
 
 class Refused(NamedTuple):
@@ -302,13 +325,15 @@ def new_event(event: Event) -> NewEvent:
     """The event as it goes into the store, when it is a legal one."""
     if not isinstance(event, Event):
         raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
-    return NewEvent(
-        check_name(event.idempotency_key, what="idempotency key"),
-        uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
-        check_name(event.event_type, what="event type"),
-        None if event.emitted_at is None else to_us(event.emitted_at),
-        codec.encode(event.event_data).decode(),
-        _more(event),
+    return _as_new(
+        (
+            check_name(event.idempotency_key, what="idempotency key"),
+            uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
+            check_name(event.event_type, what="event type"),
+            None if event.emitted_at is None else to_us(event.emitted_at),
+            codec.encode(event.event_data).decode(),
+            _more(event),
+        )
     )
 
 
@@ -423,11 +448,6 @@ def lost_events(position: Position) -> InvalidArgument:
         "what it is of; start without a cursor",
         seq=position.seq,
     )
-
-
-def check_type(event_type: str) -> str:
-    """The type itself, when it is a legal one: any name, readers ignore what they do not know."""
-    return check_name(event_type, what="event type")
 
 
 def check_seq(seq: int, what: str) -> int:

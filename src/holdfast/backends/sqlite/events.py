@@ -12,7 +12,15 @@ from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outco
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.facets.events import Append, Appended, Keep, NewEvent, Refused, RunKey
+from holdfast.facets.events import (
+    Append,
+    Appended,
+    Keep,
+    NewEvent,
+    Refused,
+    RunKey,
+    appended_as_new,
+)
 
 _OWN = load(__package__, "events.sql", SQLITE)
 _FIND_RUN, _FIND_KEY, _FIND_ID = (
@@ -90,7 +98,7 @@ class _Log:
         else:
             for (place, *_), row in zip(items, rows[:added], strict=False):
                 heads[place] = row[1], row[2]
-        return [(Appended(row[2]),) for row in rows[:added]]
+        return [(appended_as_new(row[2]),) for row in rows[:added]]
 
     def add_as_new(self, append: Append) -> Outcome | None:
         """Append the call if all its events are new; else nothing, and None."""
@@ -108,7 +116,7 @@ class _Log:
         if added < len(rows):
             return None
         self._advance(append.run, run, last_seq, added)
-        return [Appended(row[2]) for row in rows]
+        return [appended_as_new(row[2]) for row in rows]
 
     def add(self, append: Append) -> Outcome:
         """Append what is new of the call, with a look at each event."""
