@@ -38,8 +38,9 @@ from holdfast.facets.events import (
     check_seq,
     new_event,
     read_event,
+    read_events,
     refusal,
-    result,
+    results,
 )
 from holdfast.facets.events_feed import EventSource
 from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
@@ -96,8 +97,7 @@ class Events:
         """
         require(self._backend, _EVENTS)
         new = new_event(event)
-        (answer,) = self._append(event.run_id, (new,), expected_seq)
-        return result(answer, new)
+        return results(self._append(event.run_id, (new,), expected_seq), (new,))[0]
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
@@ -117,11 +117,11 @@ class Events:
         run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        return list(map(result, self._append(run_id, new, expected_seq), new))
+        return results(self._append(run_id, new, expected_seq), new)
 
     def _append(
         self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None
-    ) -> Sequence[Appended]:
+    ) -> range | Sequence[Appended]:
         append = append_of(self._namespace, run_id, new, expected_seq)
         size = self._size(run_id, new)
         try:
@@ -143,10 +143,7 @@ class Events:
         if type(limit) is not int or not 1 <= limit <= _MOST_AT_A_TIME:
             raise InvalidArgument(f"limit: from 1 to {_MOST_AT_A_TIME}, found {limit!r:.40}")
         place = (self._namespace, check_name(run_id, what="run id"))
-        return [
-            read_event(stored)
-            for stored in run(self._events.fetch(place, after=after_seq, limit=limit))
-        ]
+        return list(read_events(run(self._events.fetch(place, after=after_seq, limit=limit))))
 
     def get_snapshot(self, run_id: str, *, max_age: Duration = 0) -> RunSnapshot | None:
         """The run as it is now, None when there is none.

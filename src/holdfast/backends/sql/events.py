@@ -11,9 +11,9 @@ from holdfast.backends.sql.feed import Feed
 from holdfast.facets.events import (
     LOG,
     Append,
-    Appended,
+    EventRow,
     Keep,
-    Refused,
+    Outcome,
     RunKey,
     RunState,
     StoredEvent,
@@ -21,8 +21,6 @@ from holdfast.facets.events import (
 )
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import next_name
-
-Outcome = Sequence[Appended] | Refused
 
 
 class Gone(NamedTuple):
@@ -84,7 +82,7 @@ class SqlEvents:
 
     async def fetch(
         self, run: RunKey, *, after: int, limit: int, generation: int | None = None
-    ) -> list[StoredEvent]:
+    ) -> list[EventRow]:
         """See EventsBackend."""
         params = {
             "namespace": run[0],
@@ -93,7 +91,8 @@ class SqlEvents:
             "limit": limit,
             "generation": 0 if generation is None else generation,
         }
-        return list(map(StoredEvent._make, await self._db.fetch(self._own.fetch, params)))
+        rows: list[Any] = await self._db.fetch(self._own.fetch, params)
+        return rows
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """See EventsBackend."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, SqlEvents
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
@@ -17,9 +17,9 @@ from holdfast.facets.events import (
     Appended,
     Keep,
     NewEvent,
+    Outcome,
     Refused,
     RunKey,
-    appended_as_new,
 )
 
 _OWN = load(__package__, "events.sql", SQLITE)
@@ -98,7 +98,7 @@ class _Log:
         else:
             for (place, *_), row in zip(items, rows[:added], strict=False):
                 heads[place] = row[1], row[2]
-        return [(appended_as_new(row[2]),) for row in rows[:added]]
+        return [range(row[2], row[2] + 1) for row in rows[:added]]
 
     def add_as_new(self, append: Append) -> Outcome | None:
         """Append the call if all its events are new; else nothing, and None."""
@@ -116,7 +116,7 @@ class _Log:
         if added < len(rows):
             return None
         self._advance(append.run, run, last_seq, added)
-        return [appended_as_new(row[2]) for row in rows]
+        return range(last_seq + 1, last_seq + 1 + added)
 
     def add(self, append: Append) -> Outcome:
         """Append what is new of the call, with a look at each event."""
