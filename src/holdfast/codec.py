@@ -47,7 +47,19 @@ def encode(value: object) -> bytes:
     as the cause.
     """
     try:
-        return _encode(value if _is_flat(value) else _plain(value, "value", MAX_DEPTH))
+        if type(value) is dict and len(value) != 1:  # one key might be a tag
+            for key, item in value.items():
+                kind = type(item)
+                if type(key) is not str or not (
+                    kind is str
+                    or ((kind is int or kind is float) and INT64_MIN <= item <= INT64_MAX)  # no NaN
+                    or kind is bool
+                    or item is None
+                ):
+                    break
+            else:
+                return _encode(value)  # as nearly all are: JSON says it as it is
+        return _encode(_plain(value, "value", MAX_DEPTH))
     except (StoreError, MemoryError):
         raise
     except UnicodeEncodeError as exc:
@@ -82,22 +94,6 @@ def sorted_text(payload: str) -> str:
 def byte_size(text: str) -> int:
     """How many bytes the text is in UTF-8; nearly all is ASCII, and then nothing is copied."""
     return len(text) if text.isascii() else len(text.encode())
-
-
-def _is_flat(value: object) -> bool:
-    """True for an object of plain values, as nearly all are: JSON says them as they are."""
-    if type(value) is not dict or len(value) == 1:  # one key might be a tag
-        return False
-    for key, item in value.items():
-        kind = type(item)
-        if type(key) is not str or not (
-            kind is str
-            or kind is bool
-            or item is None
-            or ((kind is int or kind is float) and INT64_MIN <= item <= INT64_MAX)  # so no NaN
-        ):
-            return False
-    return True
 
 
 def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best

@@ -95,7 +95,10 @@ class AsyncEvents:
         """
         require(self._backend, _EVENTS)
         new = new_event(event)
-        return results(await self._append(event.run_id, (new,), expected_seq), (new,))[0]
+        answers = await self._append(event.run_id, (new,), expected_seq)
+        if type(answers) is range:  # it is new, as nearly all are
+            return AppendResult(answers.start, False, True)
+        return results(answers, (new,))[0]
 
     async def append_events(
         self, events: Iterable[Event], *, expected_seq: int | None = None

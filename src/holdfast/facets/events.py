@@ -28,7 +28,7 @@ from holdfast import codec
 from holdfast.clock import to_datetime, to_us
 from holdfast.errors import Conflict, InvalidArgument
 from holdfast.facets.feed import Page, Position
-from holdfast.facets.names import check_name, operation_id
+from holdfast.facets.names import check_name, is_plain, operation_id
 
 LOG = "events"  # the name of the log of changes
 CONTRACT_VERSION = "1.0"
@@ -144,7 +144,9 @@ def append_of(
     """A call, when the run id and the number are legal ones."""
     if expected_seq is not None:
         check_seq(expected_seq, "expected_seq")
-    return _as_append(((namespace, check_name(run_id, what="run id")), events, expected_seq))
+    if not is_plain(run_id):
+        check_name(run_id, what="run id")
+    return _as_append(((namespace, run_id), events, expected_seq))
 
 
 class Refused(NamedTuple):
@@ -325,11 +327,15 @@ def new_event(event: Event) -> NewEvent:
     """The event as it goes into the store, when it is a legal one."""
     if not isinstance(event, Event):
         raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
+    key, kind = event.idempotency_key, event.event_type
+    if not is_plain(key) or not is_plain(kind):
+        check_name(key, what="idempotency key")
+        check_name(kind, what="event type")
     return _as_new(
         (
-            check_name(event.idempotency_key, what="idempotency key"),
+            key,
             uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
-            check_name(event.event_type, what="event type"),
+            kind,
             None if event.emitted_at is None else to_us(event.emitted_at),
             codec.encode(event.event_data).decode(),
             _more(event),

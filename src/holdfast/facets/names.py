@@ -15,15 +15,20 @@ _LAST_CODE_POINT = 0x10FFFF
 _ABOVE_ALL_NAMES = chr(_LAST_CODE_POINT) * (MAX_NAME_BYTES // 4 + 1)
 
 
-def check_name(name: str, *, what: str) -> str:
-    """The name itself, when it is a legal one; `what` is how an error calls it."""
-    if (
+def is_plain(name: object) -> bool:
+    """True for a legal name of printable ASCII, as nearly all are."""
+    return (
         type(name) is str
         and name.isascii()
         and name.isprintable()
         and 0 < len(name) <= MAX_NAME_BYTES
-    ):
-        return name  # as nearly all are
+    )
+
+
+def check_name(name: str, *, what: str) -> str:
+    """The name itself, when it is a legal one; `what` is how an error calls it."""
+    if is_plain(name):
+        return name
     _check_text(name, what)
     if not name:
         raise InvalidArgument(f"{what}: must not be empty")

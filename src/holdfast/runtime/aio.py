@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -95,6 +96,8 @@ class LoopCoalescer:
         self, loop: asyncio.AbstractEventLoop, flush: Flush, *, inline: bool = False
     ) -> None:
         self._loop = loop
+        # What loop.create_future() does, without a frame of Python for each call.
+        self._future: Callable[[], asyncio.Future[None]] = partial(asyncio.Future, loop=loop)
         self._flush = flush
         self._inline = inline
         self._waiting: list[Unit] = []
@@ -112,9 +115,9 @@ class LoopCoalescer:
         if self._inline and self._task is None and not self._leading:
             await self._lead(unit)
         else:
-            unit.waiter = self._loop.create_future()
+            unit.waiter = waiter = self._future()
             self._queue(unit)
-            await unit.waiter
+            await waiter
         return unit.result()
 
     async def hold(self, patience: float) -> _LoopHold | None:
@@ -163,7 +166,9 @@ class LoopCoalescer:
         batch: list[Unit] = []
         try:
             await asyncio.sleep(0)
-            batch = [one for one in take_batch(self._waiting) if one is unit or _waits(one)]
+            batch = [
+                one for one in take_batch(self._waiting) if one is unit or not one.waiter.done()
+            ]
             rest = self._flush(batch)
             if rest is not None:
                 await rest

@@ -97,7 +97,10 @@ class Events:
         """
         require(self._backend, _EVENTS)
         new = new_event(event)
-        return results(self._append(event.run_id, (new,), expected_seq), (new,))[0]
+        answers = self._append(event.run_id, (new,), expected_seq)
+        if type(answers) is range:  # it is new, as nearly all are
+            return AppendResult(answers.start, False, True)
+        return results(answers, (new,))[0]
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""

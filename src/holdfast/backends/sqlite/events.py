@@ -82,22 +82,23 @@ class _Log:
         commit_id, now, heads = self.commit_id, self._now, self._heads
         rows: list[tuple[Any, ...]] = []
         ends: dict[RunKey, Head] = {}
-        for place, events, expected_seq in items:
+        for append in items:
+            place, events = append.run, append.events
             run, last_seq = ends.get(place) or heads.get(place) or self._head(place)
-            if len(events) > 1 or (expected_seq is not None and expected_seq != last_seq):
+            if len(events) > 1 or append.expected_seq not in (None, last_seq):
                 break
             if run is None:
                 run = self._add_run(place)
             commit_id += 1
             ends[place] = run, last_seq + 1
-            rows.append((commit_id, run, last_seq + 1, now, *events[0]))
+            rows.append((commit_id, run, last_seq + 1, now) + events[0])
         added = self._insert(rows)
         self.commit_id += added
         if added == len(rows):
             heads.update(ends)
         else:
-            for (place, *_), row in zip(items, rows[:added], strict=False):
-                heads[place] = row[1], row[2]
+            for append, row in zip(items, rows[:added], strict=False):
+                heads[append.run] = row[1], row[2]
         return [range(row[2], row[2] + 1) for row in rows[:added]]
 
     def add_as_new(self, append: Append) -> Outcome | None:
