@@ -152,6 +152,8 @@ def _grouped(units: list[Unit]) -> Iterator[tuple[list[Unit], Sequence[Any]]]:
         batch = units[0].batch
         members = [unit for unit in units if unit.batch is batch]
         yield members, [item for unit in members for item in unit.items]
+        if len(members) == len(units):
+            return
         units = [unit for unit in units if unit.batch is not batch]
 
 

@@ -81,25 +81,26 @@ class _Log:
         """Append calls of one new event each, up to the first that is anything else."""
         commit_id, now, heads = self.commit_id, self._now, self._heads
         rows: list[tuple[Any, ...]] = []
-        ends: dict[RunKey, Head] = {}
+        numbers: list[Outcome] = []
         for append in items:
             place, events = append.run, append.events
-            run, last_seq = ends.get(place) or heads.get(place) or self._head(place)
+            run, last_seq = heads.get(place) or self._head(place)
             if len(events) > 1 or append.expected_seq not in (None, last_seq):
                 break
             if run is None:
                 run = self._add_run(place)
             commit_id += 1
-            ends[place] = run, last_seq + 1
-            rows.append((commit_id, run, last_seq + 1, now) + events[0])
+            run_seq = last_seq + 1
+            heads[place] = run, run_seq
+            rows.append((commit_id, run, run_seq, now) + events[0])
+            numbers.append(range(run_seq, run_seq + 1))
         added = self._insert(rows)
         self.commit_id += added
-        if added == len(rows):
-            heads.update(ends)
-        else:
-            for append, row in zip(items, rows[:added], strict=False):
-                heads[append.run] = row[1], row[2]
-        return [range(row[2], row[2] + 1) for row in rows[:added]]
+        if added < len(rows):
+            for append in items[: len(rows)]:
+                heads.pop(append.run, None)  # some have not come as far
+            del numbers[added:]
+        return numbers
 
     def add_as_new(self, append: Append) -> Outcome | None:
         """Append the call if all its events are new; else nothing, and None."""
