@@ -55,6 +55,57 @@ def test_two_stores_give_out_each_commit_id_once(
         assert theirs.cells.get("c") == 7
 
 
+def _merged(store: holdfast.Store) -> None:
+    store.branches.fork("other")
+    store.cells.on("other").set("c", 5)
+    store.branches.merge("other", "main")
+
+
+def _in_session(store: holdfast.Store) -> None:
+    with store.cells.session() as session:
+        session.set("c", 5)
+
+
+def _in_transaction(store: holdfast.Store) -> None:
+    with store.transaction() as tx:
+        tx.cells.set("c", 5)
+
+
+CHANGES: dict[str, Write] = {
+    "set": lambda store: store.cells.set("c", 5),
+    "deleted": lambda store: store.cells.delete("c"),
+    "merged": _merged,
+    "in a session": _in_session,
+    "in a transaction": _in_transaction,
+    "in an undone transaction": _undone,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("own", [True, False], ids=["by ourselves", "by another"])
+def test_a_cell_goes_on_from_what_it_is_now(tmp_path: Path, change: Write, own: bool) -> None:  # noqa: FBT001 - a parameter
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with holdfast.open(url) as ours, holdfast.open(url) as theirs:
+        ours.cells.set("c", 0)
+        change(ours if own else theirs)
+        found = theirs.cells.get_versioned("c")
+        now = None if found is None else found.version
+        assert ours.cells.cas("c", 9, "stale") is None
+        after = ours.cells.cas("c", now, "next")
+        assert after == max(cell.version for cell in theirs.cells.getv("c"))
+        assert theirs.cells.get("c") == "next"
+        assert ours.cells.set("c", "last") == after + 1
+
+
+def test_a_branch_made_again_under_its_name_begins_anew(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path / 'x.db'}") as store:
+        store.cells.set("c", 0)
+        for _ in range(2):
+            store.branches.fork("other")
+            assert [store.cells.on("other").set("c", 1) for _ in range(2)] == [2, 3]
+            store.branches.delete("other")
+
+
 def test_an_index_made_by_another_process_is_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     with holdfast.open(url) as ours, holdfast.open(url) as theirs:

@@ -7,11 +7,11 @@ notices when a transaction begins, and not another statement of ours, which SQLi
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import Any
 
 import apsw
 
-from holdfast.clock import machine_us
 from holdfast.errors import Corrupt
 
 _READ = """
@@ -40,21 +40,14 @@ class Moments:
         self._changes = raw.total_changes  # rows changed through this connection
         self._known = (0, 0, False, False)  # as Moment, but the clock's offset
         self._at = (-1, -1)  # the file's version and our changes when that was so
-        self._now = False  # the open transaction has found it so
-        self._open = False  # until the end of a transaction is told
+        self.open = False  # from the first batch of a transaction on, until its end is told
         # What else is so until then: ends of runs and newest versions of cells, by where they
         # are. Who notes keeps it right.
         self.notes: dict[Any, Any] = {}
 
-    def began(self) -> None:
-        """A transaction has begun. If the last one's end was not told, who knows how it ended."""
-        if self._open:
-            self.forget()
-        self._open = True
-        self._now = False
-
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
+        self.open = True
         at = (self._version(), self._changes())
         if at != self._at:
             known = self._read(_READ).get
@@ -64,9 +57,8 @@ class Moments:
             self.notes.clear()
         elif len(self.notes) > _MOST_NOTES:
             self.notes.clear()
-        self._now = True
         offset, commit_id, forked, indexed = self._known
-        return machine_us() + offset, commit_id, forked, indexed
+        return time_ns() // 1000 + offset, commit_id, forked, indexed
 
     def gave_out(self, commit_id: int) -> None:
         """The batch that has begun last gave out ids up to this one, and changed nothing else."""
@@ -77,12 +69,12 @@ class Moments:
     def committed(self) -> None:
         """The transaction is done: the file's version is ours."""
         changes = self._changes()
-        if self._now and self._at[1] == changes:
+        if self.open and self._at[1] == changes:
             self._at = (self._version(), changes)
-        self._open = False
+        self.open = False
 
     def forget(self) -> None:
         """The transaction was undone."""
         self.notes.clear()
         self._at = (-1, -1)
-        self._now = False
+        self.open = False

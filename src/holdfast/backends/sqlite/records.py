@@ -24,6 +24,7 @@ from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.clock import machine_us
 from holdfast.facets.names import next_name, prefix_end
 from holdfast.facets.records import (
+    NO_TTL,
     OP_MEMORY_US,
     Fields,
     RecordIndex,
@@ -97,9 +98,9 @@ class WriteRecords:
         outcomes: list[bool | None] = []
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
-            if plain and write.blind and (after := apply_write(write, {}, now)):
-                ends = expiry(write, None, now)
-                row = (*write.key, to_bytes(after), ends, now, commit_id + 1, write.op_id)
+            if plain and write.blind and write.set:
+                ends = None if write.ttl_us == NO_TTL else expiry(write, None, now)
+                row = (*write.key, to_bytes(write.set), ends, now, commit_id + 1, write.op_id)
                 on.execute(_PUT_ROW, row)
                 commit_id += on.raw.changes()  # none for a known operation
                 outcomes.append(True)
