@@ -12,6 +12,7 @@ from holdfast.backends.sql import migrate as history
 from holdfast.backends.sqlite import migrate
 
 BEFORE_PACKED = 6
+BEFORE_IDS_IN_ORDER = 7
 
 
 def _older(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +51,20 @@ def test_records_from_before_they_were_packed_are_read_and_changed(
         with store.records.watch() as watch:
             told = [next(watch) for _ in range(2)]
         assert [one.key for one in told if isinstance(one, holdfast.RecordChange)] == ["a", "b"]
+
+
+def test_events_from_before_their_ids_were_in_order_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, event_id = tmp_path / "x.db", "01890a5d-ac96-774b-bcce-b302099a8057"
+    with monkeypatch.context() as then:
+        known = history.load_migrations("holdfast.backends.sqlite")[:BEFORE_IDS_IN_ORDER]
+        then.setattr(migrate, "load_migrations", lambda _: known)
+        with holdfast.open(f"sqlite:///{path}") as store:
+            store.events.append_event(holdfast.Event("r", "Noted", "1", event_id=event_id))
+    with holdfast.open(f"sqlite:///{path}") as store:
+        with pytest.raises(holdfast.Conflict, match=event_id):
+            store.events.append_event(holdfast.Event("r", "Noted", "2", event_id=event_id))
+        other = holdfast.Event("other", "Noted", "2", event_id=event_id)
+        assert store.events.append_event(other).run_seq == 1
+        assert [one.event_id for one in store.events.fetch_events("r")] == [event_id]

@@ -23,7 +23,7 @@ from holdfast.aio.events import AsyncEvents
 from holdfast.archive.lines import LinesReader, LinesWriter, path_of, writer_to
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.facets.backend import Backend, Capability, require
-from holdfast.facets.events import RUN_VIEW, Append, Refused, RunState, StoredEvent
+from holdfast.facets.events import RUN_VIEW, Append, Refused, RunState, StoredEvent, count_new
 from holdfast.facets.events_lines import (
     Exported,
     Imported,
@@ -181,12 +181,13 @@ class AsyncStoreEvents(AsyncEvents):
         limit = next_page_size(0, 0, 0, more=False)
         seq = 0
         while True:
-            page = await self._events.fetch(
+            rows = await self._events.fetch(
                 place,
                 after=seq,
                 limit=min(limit, state.last_seq - seq),
                 generation=state.generation,
             )
+            page = list(map(StoredEvent._make, rows))
             if not page:
                 if seq == 0:
                     return None
@@ -209,7 +210,7 @@ class AsyncStoreEvents(AsyncEvents):
         try:
             outcomes = await self._events.append([self._line_append(call) for call in calls], size)
             for call, outcome in zip(calls, outcomes, strict=True):
-                if isinstance(outcome, Refused) or any(one.known is not None for one in outcome):
+                if isinstance(outcome, Refused) or count_new(outcome) < len(call):
                     new += await self._place_slowly(call)
                 else:
                     new += len(call)
@@ -227,7 +228,7 @@ class AsyncStoreEvents(AsyncEvents):
                 (self._namespace, run_id), after=call[0].run_seq - 1, limit=len(call)
             )
             for line, there in zip(call, stored, strict=False):
-                if not line.is_stored_as(there):
+                if not line.is_stored_as(StoredEvent._make(there)):
                     raise _conflict(line, "is another one here")
             call = call[len(stored) :]
             if not call:
@@ -235,7 +236,7 @@ class AsyncStoreEvents(AsyncEvents):
             (outcome,) = await self._events.append([self._line_append(call)], 0)
             if not isinstance(outcome, Refused):
                 # Compared as well: a key may be known that was none of those that were read.
-                new += sum(one.known is None for one in outcome)
+                new += count_new(outcome)
             elif outcome.event_id is not None:
                 event_id = str(UUID(bytes=outcome.event_id))
                 raise _conflict(call[0], f"and event {event_id} is here under another key")

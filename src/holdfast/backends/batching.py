@@ -148,14 +148,13 @@ async def apply_grouped(
 
 def _grouped(units: list[Unit]) -> Iterator[tuple[list[Unit], Sequence[Any]]]:
     """The units of each batch, and all their items."""
-    if len(units) == 1:
-        yield units, units[0].items
-        return
-    groups: dict[int, list[Unit]] = {}
-    for unit in units:
-        groups.setdefault(id(unit.batch), []).append(unit)
-    for members in groups.values():
+    while units:
+        batch = units[0].batch
+        members = [unit for unit in units if unit.batch is batch]
         yield members, [item for unit in members for item in unit.items]
+        if len(members) == len(units):
+            return
+        units = [unit for unit in units if unit.batch is not batch]
 
 
 def _hand_out(answers: Sequence[Any], members: list[Unit]) -> None:

@@ -15,8 +15,9 @@ What is appended in one call goes in as a whole or not at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from holdfast import codec
 from holdfast.clock import to_datetime, to_us
 from holdfast.errors import Conflict, InvalidArgument
 from holdfast.facets.feed import Page, Position
-from holdfast.facets.names import check_name, operation_id
+from holdfast.facets.names import check_name, is_plain, operation_id
 
 LOG = "events"  # the name of the log of changes
 CONTRACT_VERSION = "1.0"
@@ -115,6 +116,10 @@ class NewEvent(NamedTuple):
         return self.event_type, self.data, self.more
 
 
+# By place, past a function in Python: half of what NewEvent(…) takes.
+_as_new: Callable[[tuple[object, ...]], NewEvent] = partial(tuple.__new__, NewEvent)
+
+
 class Append(NamedTuple):
     """The events of one call, all of one run."""
 
@@ -130,11 +135,33 @@ class Appended(NamedTuple):
     known: Said | None = None
 
 
+_as_append: Callable[[tuple[object, ...]], Append] = partial(tuple.__new__, Append)
+
+
+def append_of(
+    namespace: str, run_id: str, events: tuple[NewEvent, ...], expected_seq: int | None
+) -> Append:
+    """A call, when the run id and the number are legal ones."""
+    if expected_seq is not None:
+        check_seq(expected_seq, "expected_seq")
+    if not is_plain(run_id):
+        check_name(run_id, what="run id")
+    return _as_append(((namespace, run_id), events, expected_seq))
+
+
 class Refused(NamedTuple):
     """Why nothing of the call was appended."""
 
     last_seq: int
     event_id: bytes | None = None  # the known one; None: `last_seq` is not what was expected
+
+
+Outcome = range | Sequence[Appended] | Refused
+"""What became of a call: the numbers of its events if all are new, or each one's, or why not."""
+
+
+EventRow = tuple[str, int, str, bytes, str, int, int, str, str | None]
+"""An event as it was read, in the order of StoredEvent, which is one. Replays are long."""
 
 
 class StoredEvent(NamedTuple):
@@ -187,9 +214,7 @@ class RunState(NamedTuple):
 class EventsBackend(Protocol):
     """What a backend must do for events. Time is the store's clock throughout."""
 
-    async def append(
-        self, appends: Sequence[Append], size: int
-    ) -> Sequence[Sequence[Appended] | Refused]:
+    async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
         """For each call one answer per event, or why nothing of it was done.
 
         Each call is atomic by itself; those of the same run take effect in their order.
@@ -197,7 +222,7 @@ class EventsBackend(Protocol):
 
     async def fetch(
         self, run: RunKey, *, after: int, limit: int, generation: int | None = None
-    ) -> list[StoredEvent]:
+    ) -> Sequence[EventRow]:
         """The run's next events above the number, in order; none if it is of another generation."""
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
@@ -302,51 +327,63 @@ def new_event(event: Event) -> NewEvent:
     """The event as it goes into the store, when it is a legal one."""
     if not isinstance(event, Event):
         raise InvalidArgument(f"event: wanted an Event, found {type(event).__name__}")
-    check_name(event.idempotency_key, what="idempotency key")
-    check_type(event.event_type)
-    return NewEvent(
-        event.idempotency_key,
-        _event_id(event.event_id),
-        event.event_type,
-        None if event.emitted_at is None else to_us(event.emitted_at),
-        codec.encode(event.event_data).decode(),
-        _more(event),
+    key, kind = event.idempotency_key, event.event_type
+    if not is_plain(key) or not is_plain(kind):
+        check_name(key, what="idempotency key")
+        check_name(kind, what="event type")
+    return _as_new(
+        (
+            key,
+            uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
+            kind,
+            None if event.emitted_at is None else to_us(event.emitted_at),
+            codec.encode(event.event_data).decode(),
+            _more(event),
+        )
     )
 
 
-def read_event(stored: StoredEvent) -> Event:
+def read_event(row: EventRow) -> Event:
     """The event that was stored so."""
-    # Replays are long: each line here was measured. Most events have nothing more, and happened
-    # when they were stored.
-    run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text = stored
-    named = str(uuid_utils.UUID(None, event_id))  # by place: twice as fast as by name
-    persisted_at = to_datetime(persisted_us)
-    emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
-    value = codec.decode(data)
-    if text is None:
-        return Event(
-            run_id, kind, key, value, None, None, None, named, emitted_at, None, None, None, None,
-            run_seq, persisted_at,
-        )  # fmt: skip
-    more = _decode_more(text)
-    ref = more.engine_run_ref
-    return Event(
-        run_id,
-        kind,
-        key,
-        value,
-        more.step_id,
-        more.logical_attempt_id,
-        more.engine_attempt_id,
-        named,
-        emitted_at,
-        more.adapter_version,
-        None if ref is None else codec.decode(ref),
-        more.caused_by_signal_id,
-        more.parent_event_id,
-        run_seq,
-        persisted_at,
-    )
+    return next(read_events((row,)))
+
+
+def read_events(rows: Iterable[EventRow]) -> Iterator[Event]:
+    """The events that were stored so."""
+    # Replays are long: each line here was measured. Neighbours were often stored together; most
+    # have nothing more, and happened when they were stored.
+    shared_us, persisted_at = 0, to_datetime(0)
+    for run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text in rows:
+        if persisted_us != shared_us:
+            shared_us, persisted_at = persisted_us, to_datetime(persisted_us)
+        emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
+        named = str(uuid_utils.UUID(None, event_id))  # by place: twice as fast as by name
+        value = codec.decode(data)
+        if text is None:
+            yield Event(
+                run_id, kind, key, value, None, None, None, named, emitted_at, None, None, None,
+                None, run_seq, persisted_at,
+            )  # fmt: skip
+            continue
+        more = _decode_more(text)
+        ref = more.engine_run_ref
+        yield Event(
+            run_id,
+            kind,
+            key,
+            value,
+            more.step_id,
+            more.logical_attempt_id,
+            more.engine_attempt_id,
+            named,
+            emitted_at,
+            more.adapter_version,
+            None if ref is None else codec.decode(ref),
+            more.caused_by_signal_id,
+            more.parent_event_id,
+            run_seq,
+            persisted_at,
+        )
 
 
 def _more(event: Event) -> str | None:
@@ -381,8 +418,21 @@ def _more(event: Event) -> str | None:
     return _encode_more(_More(**names, **attempts, engine_run_ref=ref)).decode()
 
 
-def result(answer: Appended, event: NewEvent) -> AppendResult:
+def results(answers: range | Sequence[Appended], events: Sequence[NewEvent]) -> list[AppendResult]:
     """What the caller hears."""
+    if type(answers) is range:
+        return [AppendResult(run_seq, False, True) for run_seq in answers]
+    return list(map(_result, answers, events))
+
+
+def count_new(answers: range | Sequence[Appended]) -> int:
+    """How many of the events were not known."""
+    if isinstance(answers, range):
+        return len(answers)
+    return sum(one.known is None for one in answers)
+
+
+def _result(answer: Appended, event: NewEvent) -> AppendResult:
     run_seq, known = answer
     if known is None:
         return AppendResult(run_seq, idempotent=False, persisted=True)
@@ -425,11 +475,6 @@ def lost_events(position: Position) -> InvalidArgument:
         "what it is of; start without a cursor",
         seq=position.seq,
     )
-
-
-def check_type(event_type: str) -> str:
-    """The type itself, when it is a legal one: any name, readers ignore what they do not know."""
-    return check_name(event_type, what="event type")
 
 
 def check_seq(seq: int, what: str) -> int:

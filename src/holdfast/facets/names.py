@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from uuid import UUID
 
 import uuid_utils
@@ -10,16 +9,25 @@ import uuid_utils
 from holdfast.errors import InvalidArgument
 
 MAX_NAME_BYTES = 1024
-_is_plain = re.compile(rf"[ -~]{{1,{MAX_NAME_BYTES}}}").fullmatch
 _LAST_BEFORE_SURROGATES = 0xD7FF
 _FIRST_AFTER_SURROGATES = 0xE000
 _LAST_CODE_POINT = 0x10FFFF
 _ABOVE_ALL_NAMES = chr(_LAST_CODE_POINT) * (MAX_NAME_BYTES // 4 + 1)
 
 
+def is_plain(name: object) -> bool:
+    """True for a legal name of printable ASCII, as nearly all are."""
+    return (
+        type(name) is str
+        and name.isascii()
+        and name.isprintable()
+        and 0 < len(name) <= MAX_NAME_BYTES
+    )
+
+
 def check_name(name: str, *, what: str) -> str:
     """The name itself, when it is a legal one; `what` is how an error calls it."""
-    if type(name) is str and _is_plain(name):  # as nearly all are
+    if is_plain(name):
         return name
     _check_text(name, what)
     if not name:

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from holdfast import codec
 from holdfast.errors import Corrupt
 from holdfast.facets.backend import EventFacets, OpenTransaction
-from holdfast.facets.events import Append, Appended, Keep, Refused, RunKey, read_event
+from holdfast.facets.events import Append, Keep, Outcome, Refused, RunKey, count_new, read_events
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
 
 S = TypeVar("S")
@@ -21,7 +21,6 @@ _MOST_TRIES = 10
 _PAUSE = 0.02  # seconds, more with each try: one in all
 
 Begin = Callable[[float], Awaitable[OpenTransaction]]
-Outcome = Sequence[Appended] | Refused
 
 
 class Read(NamedTuple, Generic[S]):
@@ -133,7 +132,7 @@ class Views:
         self, append: Append, size: int, inline: Sequence[Projection[Any]]
     ) -> Outcome:
         (outcome,) = await self._on.events.append([append], size)
-        if isinstance(outcome, Refused) or all(one.known for one in outcome):
+        if isinstance(outcome, Refused) or not count_new(outcome):
             return outcome
         for projection in inline:
             await self.keep(append.run, projection, await self.read(append.run, projection))
@@ -147,8 +146,8 @@ class Views:
                 run, after=kept.last_seq, limit=_PAGE, generation=generation
             )
             if page:
-                state = projection.advance(kept.state, map(read_event, page))
-                kept = kept._replace(state=state, last_seq=page[-1].run_seq)
+                state = projection.advance(kept.state, read_events(page))
+                kept = kept._replace(state=state, last_seq=page[-1][1])
             if len(page) < _PAGE:
                 return kept
             await self._on.pause()

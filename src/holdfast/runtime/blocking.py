@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -102,7 +102,7 @@ class ThreadCoalescer:
         self._leader: Unit | None = None
         self._draining = False
 
-    async def submit(self, unit: Unit) -> None:
+    async def submit(self, unit: Unit) -> Sequence[Any]:
         """Flush on this thread when nobody does, else wait to be answered or to lead."""
         _room_to_leave()
         try:
@@ -135,6 +135,7 @@ class ThreadCoalescer:
             except BaseException:
                 self._leave(unit)
                 raise
+        return unit.result()
 
     async def hold(self, patience: float) -> _ThreadHold | None:
         """Lead without a flush, until released."""

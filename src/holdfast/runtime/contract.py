@@ -75,8 +75,8 @@ class Hold(Protocol):
 class Coalescer(Protocol):
     """Gathers the calls that arrive during a flush into the next one; no timers."""
 
-    async def submit(self, unit: Unit) -> None:
-        """Return once the unit has its outcome."""
+    async def submit(self, unit: Unit) -> Sequence[Any]:
+        """The unit's result, once it has its outcome."""
 
     async def drain(self) -> None:
         """Return once nothing is waiting or in flight."""
@@ -185,9 +185,8 @@ def batch_length(waiting: list[Unit]) -> int:
     for count, unit in enumerate(waiting):
         items += len(unit.items)
         size += unit.size
-        full = items > MAX_BATCH_ITEMS or size > MAX_BATCH_BYTES
-        if (count and full) or unit.batch is HOLD:
-            return count
+        if items > MAX_BATCH_ITEMS or size > MAX_BATCH_BYTES or unit.batch is HOLD:
+            return count if unit.batch is HOLD else max(count, 1)
     return len(waiting)
 
 

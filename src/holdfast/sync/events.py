@@ -15,7 +15,7 @@ what an event is about, and the same key again changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from holdfast import codec
@@ -27,18 +27,20 @@ from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
     RUN_VIEW,
-    Append,
+    Appended,
     AppendResult,
     Event,
     FeedEvent,
     NewEvent,
     Refused,
     StoredEvent,
+    append_of,
     check_seq,
     new_event,
     read_event,
+    read_events,
     refusal,
-    result,
+    results,
 )
 from holdfast.facets.events_feed import EventSource
 from holdfast.facets.feed import BEGINNING, from_cursor, to_cursor
@@ -52,6 +54,7 @@ from holdfast.runtime.blocking import run
 from holdfast.sync.watch import Watch
 
 _log = logging.getLogger("holdfast.events")
+_EVENTS = Capability.EVENTS  # looked up once: on 3.11 an enum finds its members in Python
 _MOST_AT_A_TIME = 10_000
 _DELETE_PAGE = 500  # per transaction, so that others get their turn
 
@@ -79,6 +82,8 @@ class Events:
         self._events = backend.events
         self._namespace = namespace
         self._config = config
+        # In characters, of which each may take four bytes.
+        self._surely_small = min(config.payload_warn_bytes, config.payload_max_bytes) // 4
         self._begin = begin
         self._cache = SnapshotCache() if cache is None else cache
         self._views = Views(backend, config.payload_max_bytes, self._cache.warned, begin)
@@ -90,14 +95,16 @@ class Events:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         new = new_event(event)
-        (appended,) = self._append(event.run_id, (new,), expected_seq)
-        return appended
+        answers = self._append(event.run_id, (new,), expected_seq)
+        if type(answers) is range:  # it is new, as nearly all are
+            return AppendResult(answers.start, False, True)
+        return results(answers, (new,))[0]
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         try:
             each = iter(events)
         except TypeError:
@@ -113,12 +120,12 @@ class Events:
         run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        return self._append(run_id, new, expected_seq)
+        return results(self._append(run_id, new, expected_seq), new)
 
-    def _append(self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None) -> Results:
-        if expected_seq is not None:
-            check_seq(expected_seq, "expected_seq")
-        append = Append((self._namespace, check_name(run_id, what="run id")), new, expected_seq)
+    def _append(
+        self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None
+    ) -> range | Sequence[Appended]:
+        append = append_of(self._namespace, run_id, new, expected_seq)
         size = self._size(run_id, new)
         try:
             if self._inline:
@@ -130,19 +137,16 @@ class Events:
             self._cache.forget(append.run)
         if isinstance(answer, Refused):
             raise refusal(append, answer)
-        return [result(one, event) for one, event in zip(answer, new, strict=True)]
+        return answer
 
     def fetch_events(self, run_id: str, *, after_seq: int = 0, limit: int = 1000) -> Found:
         """The run's next events above `after_seq`, in order; none when there is no such run."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         check_seq(after_seq, "after_seq")
         if type(limit) is not int or not 1 <= limit <= _MOST_AT_A_TIME:
             raise InvalidArgument(f"limit: from 1 to {_MOST_AT_A_TIME}, found {limit!r:.40}")
         place = (self._namespace, check_name(run_id, what="run id"))
-        return [
-            read_event(stored)
-            for stored in run(self._events.fetch(place, after=after_seq, limit=limit))
-        ]
+        return list(read_events(run(self._events.fetch(place, after=after_seq, limit=limit))))
 
     def get_snapshot(self, run_id: str, *, max_age: Duration = 0) -> RunSnapshot | None:
         """The run as it is now, None when there is none.
@@ -156,7 +160,7 @@ class Events:
 
     def project_snapshot(self, run_id: str) -> RunSnapshot:
         """The run as all its events make it, from the first one on; PENDING without any."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         place = (self._namespace, check_name(run_id, what="run id"))
         read = run(self._views.read(place, RUN, from_kept=False))
         return read.kept.state
@@ -187,7 +191,7 @@ class Events:
 
         When a fold raises, the append fails as a whole with ProjectionFailed.
         """
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         require(self._backend, Capability.TRANSACTIONS)
         chosen = (*self._inline, *map(check_projection, projections))
         return Events(
@@ -205,7 +209,7 @@ class Events:
         With `after`, the cursor of an earlier feed, what came since then. With `marker` the
         iteration gives `holdfast.CAUGHT_UP` between replay and live events.
         """
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         position, _ = (BEGINNING, 0) if after is None else from_cursor(LOG, after)
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
@@ -213,20 +217,20 @@ class Events:
 
     def feed_end(self) -> str:
         """A cursor for `feed` from which only what commits from now on is told."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         log, _ = self._backend.follow_events(self._namespace)
         return to_cursor(LOG, run(log.position()))
 
     def last_seq(self, run_id: str) -> int:
         """The number of the run's last event, 0 when there is no such run."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         place = (self._namespace, check_name(run_id, what="run id"))
         state = run(self._events.state(place, RUN_VIEW))
         return 0 if state is None else state.last_seq
 
     def list_runs(self, *, after: str | None = None, limit: int = 1000) -> Names:
         """The next run ids above `after`, in byte order."""
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         if after is not None:
             check_name(after, what="after")
         if type(limit) is not int or not 1 <= limit <= _MOST_AT_A_TIME:
@@ -246,7 +250,7 @@ class Events:
         self._deleted(run_id, generation, None)
 
     def _generation(self, run_id: str) -> int:
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         place = (self._namespace, check_name(run_id, what="run id"))
         state = run(self._events.state(place, RUN_VIEW))
         if state is None:
@@ -285,7 +289,7 @@ class Events:
             self._cache.forget(place)
 
     def _read(self, projection: Projection[S], run_id: str) -> Read[S]:
-        require(self._backend, Capability.EVENTS)
+        require(self._backend, _EVENTS)
         check_projection(projection)
         place = (self._namespace, check_name(run_id, what="run id"))
         return run(self._views.read(place, projection))
@@ -303,21 +307,27 @@ class Events:
         return read
 
     def _size(self, run_id: str, events: tuple[NewEvent, ...]) -> int:
-        sizes = [
-            codec.byte_size(event.data) + (0 if event.more is None else codec.byte_size(event.more))
-            for event in events
-        ]
-        limit, largest = self._config.payload_max_bytes, max(sizes)
-        if largest > limit:
+        """What they add up to, thereabouts; InvalidArgument when one of them is too large."""
+        total = 0
+        for event in events:
+            length = len(event.data) if event.more is None else len(event.data) + len(event.more)
+            if length > self._surely_small:
+                self._check_size(run_id, event)
+            total += length
+        return total
+
+    def _check_size(self, run_id: str, event: NewEvent) -> None:
+        size = codec.byte_size(event.data) + codec.byte_size(event.more or "")
+        limit = self._config.payload_max_bytes
+        if size > limit:
             raise InvalidArgument(
-                f"run {run_id!r}: an event of {largest} bytes, at most {limit} are allowed; "
+                f"run {run_id!r}: an event of {size} bytes, at most {limit} are allowed; "
                 "keep large data elsewhere and store a reference to it (claim check)",
-                size=largest,
+                size=size,
                 limit=limit,
             )
-        if largest > self._config.payload_warn_bytes:
-            _log.warning("run %r: an event of %d bytes; large ones are slow", run_id, largest)
-        return sum(sizes)
+        if size > self._config.payload_warn_bytes:
+            _log.warning("run %r: an event of %d bytes; large ones are slow", run_id, size)
 
 
 def _told(seen: Seen[StoredEvent], replay: bool, cursor: str | None) -> FeedEvent:  # noqa: FBT001 - see Tell

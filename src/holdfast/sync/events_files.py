@@ -23,7 +23,7 @@ from uuid import UUID
 from holdfast.archive.lines import LinesReader, LinesWriter, path_of, writer_to
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.facets.backend import Backend, Capability, require
-from holdfast.facets.events import RUN_VIEW, Append, Refused, RunState, StoredEvent
+from holdfast.facets.events import RUN_VIEW, Append, Refused, RunState, StoredEvent, count_new
 from holdfast.facets.events_lines import (
     Exported,
     Imported,
@@ -181,7 +181,7 @@ class StoreEvents(Events):
         limit = next_page_size(0, 0, 0, more=False)
         seq = 0
         while True:
-            page = run(
+            rows = run(
                 self._events.fetch(
                     place,
                     after=seq,
@@ -189,6 +189,7 @@ class StoreEvents(Events):
                     generation=state.generation,
                 )
             )
+            page = list(map(StoredEvent._make, rows))
             if not page:
                 if seq == 0:
                     return None
@@ -211,7 +212,7 @@ class StoreEvents(Events):
         try:
             outcomes = run(self._events.append([self._line_append(call) for call in calls], size))
             for call, outcome in zip(calls, outcomes, strict=True):
-                if isinstance(outcome, Refused) or any(one.known is not None for one in outcome):
+                if isinstance(outcome, Refused) or count_new(outcome) < len(call):
                     new += self._place_slowly(call)
                 else:
                     new += len(call)
@@ -231,7 +232,7 @@ class StoreEvents(Events):
                 )
             )
             for line, there in zip(call, stored, strict=False):
-                if not line.is_stored_as(there):
+                if not line.is_stored_as(StoredEvent._make(there)):
                     raise _conflict(line, "is another one here")
             call = call[len(stored) :]
             if not call:
@@ -239,7 +240,7 @@ class StoreEvents(Events):
             (outcome,) = run(self._events.append([self._line_append(call)], 0))
             if not isinstance(outcome, Refused):
                 # Compared as well: a key may be known that was none of those that were read.
-                new += sum(one.known is None for one in outcome)
+                new += count_new(outcome)
             elif outcome.event_id is not None:
                 event_id = str(UUID(bytes=outcome.event_id))
                 raise _conflict(call[0], f"and event {event_id} is here under another key")

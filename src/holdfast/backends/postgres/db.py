@@ -61,8 +61,7 @@ class PostgresDb:
         """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
         unit = Unit(batch, items, size, topic)
-        await self._coalescer(batch).submit(unit)
-        return unit.result()
+        return await self._coalescer(batch).submit(unit)
 
     async def write_alone(
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int, topic: Topic
@@ -75,8 +74,7 @@ class PostgresDb:
         # Its own, for what it does besides gathering: a cancelled caller ends no flush.
         coalescer = self.runtime.coalescer(self._flush)
         self._alone.add(coalescer)
-        await coalescer.submit(unit)
-        return unit.result()
+        return await coalescer.submit(unit)
 
     async def fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         """See Db."""

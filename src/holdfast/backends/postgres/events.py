@@ -8,9 +8,9 @@ from holdfast import codec
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
-from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, Outcome, SqlEvents
+from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, SqlEvents
 from holdfast.backends.sql.queries import Dialect, load
-from holdfast.facets.events import Append, Appended, Keep, Refused
+from holdfast.facets.events import Append, Appended, Keep, Outcome, Refused
 
 
 class PostgresEvents(SqlEvents):

@@ -63,8 +63,7 @@ class RedisDb:
         unit = Unit(operation, items, size, topic)
         kind = (self._servers.address(key), operation.writes)
         coalescer = self._coalescers.get(kind) or self._new_coalescer(kind)
-        await coalescer.submit(unit)
-        return unit.result()
+        return await coalescer.submit(unit)
 
     async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
         """The answers to commands that may be done twice; raises the first error."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from holdfast.backends.batching import Batch
 from holdfast.backends.sql.db import Db
@@ -11,9 +11,9 @@ from holdfast.backends.sql.feed import Feed
 from holdfast.facets.events import (
     LOG,
     Append,
-    Appended,
+    EventRow,
     Keep,
-    Refused,
+    Outcome,
     RunKey,
     RunState,
     StoredEvent,
@@ -21,8 +21,6 @@ from holdfast.facets.events import (
 )
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import next_name
-
-Outcome = Sequence[Appended] | Refused
 
 
 class Gone(NamedTuple):
@@ -76,14 +74,15 @@ class SqlEvents:
         self.position = self._feed.position
         self.end = self._feed.end
 
-    async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
+    def append(
+        self, appends: Sequence[Append], size: int
+    ) -> Coroutine[Any, Any, Sequence[Outcome]]:
         """See EventsBackend."""
-        topic = (LOG, appends[0].run[0])
-        return await self._db.write(self._batches.append, appends, size, topic)
+        return self._db.write(self._batches.append, appends, size, (LOG, appends[0].run[0]))
 
     async def fetch(
         self, run: RunKey, *, after: int, limit: int, generation: int | None = None
-    ) -> list[StoredEvent]:
+    ) -> list[EventRow]:
         """See EventsBackend."""
         params = {
             "namespace": run[0],
@@ -92,7 +91,8 @@ class SqlEvents:
             "limit": limit,
             "generation": 0 if generation is None else generation,
         }
-        return list(map(StoredEvent._make, await self._db.fetch(self._own.fetch, params)))
+        rows: list[Any] = await self._db.fetch(self._own.fetch, params)
+        return rows
 
     async def runs(self, namespace: str, *, after: str | None, limit: int) -> list[str]:
         """See EventsBackend."""

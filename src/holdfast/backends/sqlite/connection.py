@@ -59,7 +59,8 @@ class SqliteConnection:
         self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # One cursor for all statements: none is ever left half read. Raises the driver's errors:
         # for batches, whose caller translates once for all statements.
-        self.execute = self.raw.cursor().execute
+        cursor = self.raw.cursor()
+        self.execute, self.executemany = cursor.execute, cursor.executemany
         self.moments = Moments(self.raw)
         self._config = config
         if not later:

@@ -13,9 +13,9 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -101,20 +101,18 @@ class SqliteDb:
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
             self._checkpointer.watch(self._writer)
 
-    async def write(
+    def write(
         self,
         batch: Batch[Item, Answer],
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Coroutine[Any, Any, Sequence[Answer]]:
         """See Db."""
         self.check()
         if self.transactions:
             refuse_inside(self)
-        unit = Unit(batch, items, size, topic)
-        await self._coalescer.submit(unit)
-        return unit.result()
+        return self._coalescer.submit(Unit(batch, items, size, topic))
 
     async def row(self, query: str, params: Params) -> Row | None:
         """The first row of one reading statement, at once: a point read takes microseconds."""

@@ -30,17 +30,11 @@ WHERE run = :run
 
 -- name: add_event
 INSERT INTO hf.events
-    (commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more)
-VALUES
-    (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
-
--- name: add_if_new
--- Nothing when the key or the event id is known.
-INSERT INTO hf.events
-    (commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more)
-VALUES
-    (:commit_id, :run, :run_seq, :key, :event_id, :event_type, :emitted_at, :now, :data, :more)
-ON CONFLICT DO NOTHING
+    (commit_id, run, run_seq, persisted_at, key, event_id, event_type, emitted_at, data, more)
+VALUES (
+    :commit_id, :run, :run_seq, :now, :key, :event_id, :event_type, coalesce(:emitted_at, :now),
+    :data, :more
+)
 
 -- name: fetch_events
 SELECT

@@ -90,7 +90,7 @@ CREATE TABLE holdfast_events (
     more TEXT
 ) STRICT;
 
-CREATE UNIQUE INDEX holdfast_events_by_id ON holdfast_events (run, event_id);
+CREATE UNIQUE INDEX holdfast_events_by_id ON holdfast_events (event_id, run);
 
 CREATE UNIQUE INDEX holdfast_events_by_key ON holdfast_events (run, key);
 

@@ -1,0 +1,1 @@
+-- Nothing: a large table's index is not built anew for what has not been measured here.
