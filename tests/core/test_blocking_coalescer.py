@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import InvalidState, Unavailable
@@ -18,21 +19,15 @@ from holdfast.runtime.contract import MAX_BATCH_ITEMS, Unit
 PATIENCE = 30
 
 
-class Queued(Unit):
+class Queued(Unit, eq=False, kw_only=True):
     """A unit that tells when its thread begins to wait, and can be interrupted there."""
 
-    def __init__(self, items: list[Any], interrupt: Callable[[Any], object] | None) -> None:
-        self.queued = threading.Event()
-        self._interrupt = interrupt
-        super().__init__(None, items)
+    interrupt: Callable[[Any], object] | None
+    queued: threading.Event = msgspec.field(default_factory=threading.Event)
 
-    @property
-    def waiter(self) -> Any:  # noqa: ANN401 - as in Unit
-        return self._waiter
-
-    @waiter.setter
-    def waiter(self, waiter: Any) -> None:  # noqa: ANN401
-        self._waiter = waiter if waiter is None else _Waiter(waiter, self)
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any field
+        waits = name == "waiter" and value is not None
+        super().__setattr__(name, _Waiter(value, self) if waits else value)
 
 
 class _Waiter:
@@ -51,8 +46,8 @@ class _Waiter:
             self._held = True
             return bool(self._lock.acquire())
         self._unit.queued.set()
-        if self._unit._interrupt is not None:  # noqa: SLF001 - of one piece with Queued
-            self._unit._interrupt(self._lock)  # noqa: SLF001
+        if self._unit.interrupt is not None:
+            self._unit.interrupt(self._lock)
             raise KeyboardInterrupt
         return bool(self._lock.acquire(timeout=PATIENCE))
 
@@ -110,7 +105,7 @@ class Flusher:
             unit.settled = True
 
     def call(self, *items: object, interrupt: Callable[[Any], object] | None = None) -> Caller:
-        return Caller(self.coalescer, Queued(list(items), interrupt))
+        return Caller(self.coalescer, Queued(None, list(items), interrupt=interrupt))
 
     def stop_inside(self, name: str) -> Caller:
         """A call that leads a flush, which waits for `gates[name]`."""

@@ -55,6 +55,98 @@ def test_two_stores_give_out_each_commit_id_once(
         assert theirs.cells.get("c") == 7
 
 
+def _merged(store: holdfast.Store) -> None:
+    store.branches.fork("other")
+    store.cells.on("other").set("c", 5)
+    store.branches.merge("other", "main")
+
+
+def _in_session(store: holdfast.Store) -> None:
+    with store.cells.session() as session:
+        session.set("c", 5)
+
+
+def _in_transaction(store: holdfast.Store) -> None:
+    with store.transaction() as tx:
+        tx.cells.set("c", 5)
+
+
+CHANGES: dict[str, Write] = {
+    "set": lambda store: store.cells.set("c", 5),
+    "deleted": lambda store: store.cells.delete("c"),
+    "merged": _merged,
+    "in a session": _in_session,
+    "in a transaction": _in_transaction,
+    "in an undone transaction": _undone,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("own", [True, False], ids=["by ourselves", "by another"])
+def test_a_cell_goes_on_from_what_it_is_now(tmp_path: Path, change: Write, own: bool) -> None:  # noqa: FBT001 - a parameter
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with holdfast.open(url) as ours, holdfast.open(url) as theirs:
+        ours.cells.set("c", 0)
+        change(ours if own else theirs)
+        found = theirs.cells.get_versioned("c")
+        now = None if found is None else found.version
+        assert ours.cells.cas("c", 9, "stale") is None
+        after = ours.cells.cas("c", now, "next")
+        assert after == max(cell.version for cell in theirs.cells.getv("c"))
+        assert theirs.cells.get("c") == "next"
+        assert ours.cells.set("c", "last") == after + 1
+
+
+def _purged(store: holdfast.Store) -> None:
+    store.records.delete("r")
+    run(store._backend.move_clock(48 * _HOUR_US))  # noqa: SLF001 - for tests only
+    assert store.records.purge() == 1
+    store.records.put("s", {"took": "its row"})
+
+
+def _undone_put(store: holdfast.Store) -> None:
+    with contextlib.suppress(ZeroDivisionError), store.transaction() as tx:
+        tx.records.put("r", {"a": 5})
+        tx.records.put("new", {"a": 5})
+        raise ZeroDivisionError
+
+
+RECORD_CHANGES: dict[str, Write] = {
+    "put": lambda store: store.records.put("r", {"a": 5}),
+    "set": lambda store: store.records.set_field("r", "a", 5),
+    "deleted": lambda store: store.records.delete("r"),
+    "purged": _purged,
+    "put in an undone transaction": _undone_put,
+}
+
+
+@pytest.mark.parametrize("change", RECORD_CHANGES.values(), ids=RECORD_CHANGES)
+@pytest.mark.parametrize("own", [True, False], ids=["by ourselves", "by another"])
+def test_a_record_is_put_where_it_is_now(tmp_path: Path, change: Write, own: bool) -> None:  # noqa: FBT001 - a parameter
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    op = uuid4()
+    with holdfast.open(url) as ours, holdfast.open(url) as theirs:
+        for _ in range(2):
+            ours.records.put("r", {"a": 0}, op_id=op)
+        change(ours if own else theirs)
+        for key in ("r", "new", "s"):
+            for number in range(2):
+                ours.records.put(key, {"key": key, "n": number})
+                found = theirs.records.get(key)
+                assert found is not None
+                assert found.fields == {"key": key.encode(), "n": b"%d" % number}
+        assert sorted(key for key, _ in theirs.records.scan()) == ["new", "r", "s"]
+
+
+def test_a_branch_made_again_under_its_name_begins_anew(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path / 'x.db'}") as store:
+        store.cells.set("c", 0)
+        for _ in range(2):
+            store.branches.fork("other")
+            assert [store.cells.on("other").set("c", 1) for _ in range(2)] == [2, 3]
+            store.branches.delete("other")
+
+
 def test_an_index_made_by_another_process_is_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     with holdfast.open(url) as ours, holdfast.open(url) as theirs:

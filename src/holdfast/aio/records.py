@@ -357,7 +357,7 @@ class AsyncRecords:
         must_exist: bool = False,
         ttl_us: int = KEEP_TTL,
     ) -> bool:
-        settings, size = to_settings(key, fields)
+        settings, size, known = to_settings(key, fields)
         place = (self._namespace, check_key(key))
         if size > self._large:
             self._check_size(key, size)
@@ -370,6 +370,7 @@ class AsyncRecords:
             ttl_us,
             operation_id(op_id),
             time.monotonic(),
+            blind=known and replace and not expect and not must_exist,
         )
         (applied,) = await self._records.write([write], size)
         return applied

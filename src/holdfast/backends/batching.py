@@ -9,14 +9,14 @@ unit runs alone, under its operation id, so one poison item harms no neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from holdfast.errors import StoreError, Timeout, Unavailable
 from holdfast.runtime import Unit
-from holdfast.runtime.blocking import run
 from holdfast.runtime.contract import error_for
 
+T = TypeVar("T")
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Item_contra = TypeVar("Item_contra", contravariant=True)
@@ -26,18 +26,28 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 class Batch(Protocol[Item_contra, Answer_co]):
     """One hot operation, many items at a time."""
 
-    async def apply(
+    def apply(
         self,
         on: Any,  # noqa: ANN401 - each engine's batches know their own connection
         items: Sequence[Item_contra],
         *,
         repeat: bool,
-    ) -> Sequence[Answer_co]:
-        """One answer per item, in order.
+    ) -> Sequence[Answer_co] | Awaitable[Sequence[Answer_co]]:
+        """One answer per item, in order: at once where the engine is in this process.
 
         `on` is the engine's own connection, inside a transaction when the batch writes.
         `repeat`: an earlier try may have committed, so operation ids must be looked up.
         """
+
+
+def at_once(answers: T | Awaitable[T]) -> T:
+    """What a batch of an engine in this process answers."""
+    return cast("T", answers)
+
+
+def to_await(answers: T | Awaitable[T]) -> Awaitable[T]:
+    """What a batch of a server answers."""
+    return cast("Awaitable[T]", answers)
 
 
 class NotBegun(Exception):
@@ -117,12 +127,9 @@ def _fail(units: list[Unit], error: StoreError) -> None:
 
 
 def apply_now(units: list[Unit], on: Any, *, repeat: bool) -> None:  # noqa: ANN401 - handed on
-    """The same as `apply_grouped`, of batches that never suspend."""
-    if len(units) == 1:
-        (unit,) = units
-        unit.answers = run(unit.batch.apply(on, unit.items, repeat=repeat))
-    else:
-        run(apply_grouped(units, on, repeat=repeat))
+    """The same as `apply_grouped`, of batches that answer at once."""
+    for members, items in _grouped(units):
+        _hand_out(members[0].batch.apply(on, items, repeat=repeat), members)
 
 
 async def apply_grouped(
@@ -135,18 +142,25 @@ async def apply_grouped(
 
     What they find becomes their answers only when the transaction has committed.
     """
+    for members, items in _grouped(units):
+        _hand_out(await members[0].batch.apply(on, items, repeat=repeat), members)
+
+
+def _grouped(units: list[Unit]) -> Iterator[tuple[list[Unit], Sequence[Any]]]:
+    """The units of each batch, and all their items."""
     if len(units) == 1:
-        unit = units[0]
-        unit.answers = await unit.batch.apply(on, unit.items, repeat=repeat)
+        yield units, units[0].items
         return
     groups: dict[int, list[Unit]] = {}
     for unit in units:
         groups.setdefault(id(unit.batch), []).append(unit)
     for members in groups.values():
-        items = [item for unit in members for item in unit.items]
-        answers = await members[0].batch.apply(on, items, repeat=repeat)
-        begin = 0
-        for unit in members:
-            end = begin + len(unit.items)
-            unit.answers = answers[begin:end]
-            begin = end
+        yield members, [item for unit in members for item in unit.items]
+
+
+def _hand_out(answers: Sequence[Any], members: list[Unit]) -> None:
+    begin = 0
+    for unit in members:
+        end = begin + len(unit.items)
+        unit.answers = answers[begin:end]
+        begin = end

@@ -63,7 +63,7 @@ The branch goes by its name: only the engine can tell, in the same transaction, 
 """
 
 
-class CellWrite(NamedTuple):
+class CellWrite(msgspec.Struct, frozen=True, gc=False):
     """One write, as the rule above wants it."""
 
     key: CellKey
@@ -73,7 +73,7 @@ class CellWrite(NamedTuple):
     op_given: bool  # the caller chose the id, so it may be a repeat
 
 
-class CellOutcome(NamedTuple):
+class CellOutcome(msgspec.Struct, frozen=True, gc=False):
     """What a write came to; `version` is the new one, or the live one if it did not apply."""
 
     applied: bool

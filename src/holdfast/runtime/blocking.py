@@ -114,13 +114,21 @@ class ThreadCoalescer:
                     unit.waiter = threading.Lock()
                     unit.waiter.acquire()
                     self._waiting.append(unit)
-            while self._leader is not unit and not unit.settled:
-                unit.waiter.acquire()
-                if not unit.settled:
-                    with self._lock:  # who hands us the lead has finished leaving
-                        pass
+            if self._leader is not unit:
+                self._wait(unit)
             if not unit.settled:
-                await self._lead()
+                if not self._batch:
+                    self._gather()
+                try:
+                    rest = self._flush(self._batch)
+                    if rest is not None:
+                        await rest
+                except (RecursionError, MemoryError):
+                    raise  # this thread's trouble: the others hear that it was interrupted
+                except Exception as defect:
+                    for other in self._batch:
+                        other.fail(defect)
+                    raise
         finally:
             try:
                 self._leave(unit)
@@ -172,21 +180,18 @@ class ThreadCoalescer:
             while self._leader is not None:
                 self._idle.wait()
 
-    async def _lead(self) -> None:
-        if not self._batch:
-            with self._lock:
-                self._batch = self._waiting[: batch_length(self._waiting)]
-                del self._waiting[: len(self._batch)]
-        try:
-            rest = self._flush(self._batch)
-            if rest is not None:
-                await rest
-        except (RecursionError, MemoryError):
-            raise  # this thread's trouble: the others hear that it was interrupted
-        except Exception as defect:
-            for other in self._batch:
-                other.fail(defect)
-            raise
+    def _wait(self, unit: Unit) -> None:
+        """Return when the unit leads or has its outcome."""
+        while self._leader is not unit and not unit.settled:
+            unit.waiter.acquire()
+            if not unit.settled:
+                with self._lock:  # who hands us the lead has finished leaving
+                    pass
+
+    def _gather(self) -> None:
+        with self._lock:
+            self._batch = self._waiting[: batch_length(self._waiting)]
+            del self._waiting[: len(self._batch)]
 
     def _leave(self, unit: Unit) -> None:
         """Hand the lead on, also when this thread was interrupted while it led or waited.
@@ -198,7 +203,7 @@ class ThreadCoalescer:
         answered = True
         if self._leader is unit:
             # Not under the lock, where they would queue up at once for their next call.
-            answered = _wake_answered(self._batch)
+            answered = unit.settled if len(self._batch) == 1 else _wake_answered(self._batch)
         elif unit.settled:
             return
         with self._lock:
@@ -220,7 +225,7 @@ class ThreadCoalescer:
         """Tell those of the batch who have no answer that the leader was interrupted."""
         for other in self._batch:
             other.fail(_interrupted())
-        # An interrupt between the two lines of `_lead` leaves units in both lists.
+        # An interrupt between the two lines of `_gather` leaves units in both lists.
         self._waiting = [other for other in self._waiting if not other.settled]
         _wake_answered(self._batch)
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from holdfast.errors import InvalidState, StoreError
 
 T = TypeVar("T")
@@ -26,26 +28,17 @@ Topic = tuple[str, str]
 """What a change is about: a log of the store and a namespace, such as ("cells", "default")."""
 
 
-class Unit:
+class Unit(msgspec.Struct, eq=False):
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
-    __slots__ = ("answers", "batch", "error", "items", "settled", "size", "topic", "waiter")
-
-    def __init__(
-        self,
-        batch: Any,  # noqa: ANN401 - see Db.write
-        items: Sequence[Any],
-        size: int = 0,
-        topic: Topic | None = None,
-    ) -> None:
-        self.batch = batch
-        self.items = items
-        self.size = size  # of the payloads, in bytes or thereabouts
-        self.topic = topic  # who listens to it hears of the commit
-        self.answers: Sequence[Any] = ()  # nobody's until the transaction is durable
-        self.error: BaseException | None = None
-        self.settled = False  # True when there is an outcome
-        self.waiter: Any = None  # the coalescer's own: a future or a lock
+    batch: Any  # see Db.write
+    items: Sequence[Any]
+    size: int = 0  # of the payloads, in bytes or thereabouts
+    topic: Topic | None = None  # who listens to it hears of the commit
+    answers: Sequence[Any] = ()  # nobody's until the transaction is durable
+    error: BaseException | None = None
+    settled: bool = False  # True when there is an outcome
+    waiter: Any = None  # the coalescer's own: a future or a lock
 
     def result(self) -> Sequence[Any]:
         """The answers in the order of the items, or the error raised."""

@@ -14,9 +14,9 @@ of what was there before (not done). Anything else cannot be told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.entries import Entry, Message
@@ -174,26 +174,17 @@ class Writer:
         for message, seq in zip(messages, seqs, strict=True):
             turns[message.subject].leave(Entry(message.subject, seq, message.data))
 
-    @asynccontextmanager
-    async def _turn(self, subject: str) -> AsyncIterator[_Turn]:
+    def _turn(self, subject: str) -> _Turn:
+        """To be awaited with `async with`: then it is this writer's."""
         turn = self._turns.get(subject)
         if turn is None:
-            turn = self._turns[subject] = _Turn(self._left.pop(subject, None))
-        turn.wanted += 1
-        try:
-            async with turn.lock:
-                try:
-                    yield turn
-                except BaseException:
-                    turn.read = False
-                    raise
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[subject]
-                self._remember(turn)
+            found = self._left.pop(subject, None)
+            turn = self._turns[subject] = _Turn(subject, found, self._done)
+        return turn
 
-    def _remember(self, turn: _Turn) -> None:
+    def _done(self, turn: _Turn) -> None:
+        """Nobody writes to the subject now."""
+        del self._turns[turn.subject]
         if turn.read and turn.found is not None and len(turn.found.data) <= _LARGEST_LEFT:
             self._left[turn.found.subject] = turn.found
             if len(self._left) > _MOST_LEFT:
@@ -203,13 +194,35 @@ class Writer:
 class _Turn:
     """The writers of one subject, one at a time, and what the last one left."""
 
-    __slots__ = ("found", "lock", "read", "wanted")
+    __slots__ = ("_done", "_lock", "_wanted", "found", "read", "subject")
 
-    def __init__(self, found: Entry | None) -> None:
-        self.lock = asyncio.Lock()
-        self.wanted = 0
+    def __init__(self, subject: str, found: Entry | None, done: Callable[[_Turn], None]) -> None:
+        self.subject = subject
+        self._lock = asyncio.Lock()
+        self._wanted = 0
+        self._done = done
         self.read = found is not None
         self.found = found
+
+    async def __aenter__(self) -> Self:
+        self._wanted += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.read = False
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._wanted -= 1
+        if not self._wanted:
+            self._done(self)
 
     @property
     def seq(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import SecureConnWantedError
 
 from holdfast.errors import InvalidArgument
@@ -13,6 +15,24 @@ from holdfast.errors import InvalidArgument
 
 class SafeClient(Client):
     """nats-py would tell the password to a server without TLS, whatever the URL says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.take: Callable[[Msg], bool] = lambda _: False
+        """Is told of each message as it is read; True if that was all there is to do with it."""
+
+    def _build_message(
+        self,
+        sid: int,
+        subject: bytes,
+        reply: bytes,
+        data: bytes,
+        headers: dict[str, str] | None,
+    ) -> Msg | None:
+        # An answer is given to who waits right here: a queue and a task of the subscription would
+        # cost a turn of the loop for each.
+        message: Msg = super()._build_message(sid, subject, reply, data, headers)
+        return None if self.take(message) else message
 
     def _connect_command(self) -> bytes:
         wanted = self._current_server is not None and self._current_server.uri.scheme == "tls"

@@ -213,11 +213,12 @@ class Connection:
         if refused(exc):
             self._refuse(str(exc).lower())
 
-    async def _set_up(self, client: Client) -> None:
+    async def _set_up(self, client: SafeClient) -> None:
         # The first connection is soon given up, a lost one never.
         client.options["max_reconnect_attempts"] = -1
         self._inbox = client.new_inbox()
         self._client = client  # from here on a loss is heard of
+        client.take = self._take
         await self._subscribe(client, f"{self._inbox}.*", self._answered)
         for subject, callback in self._heard.items():
             await self._subscribe(client, subject, callback)
@@ -247,10 +248,19 @@ class Connection:
                 subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
             )
 
-    async def _answered(self, message: Msg) -> None:
-        waiter = self._waiting.get(message.subject.rpartition(".")[2])
+    def _take(self, message: Msg) -> bool:
+        """True if it is an answer; who waits for it is told."""
+        inbox, _, token = message.subject.rpartition(".")
+        if inbox != self._inbox:
+            return False
+        waiter = self._waiting.get(token)
         if waiter is not None:
             waiter.take(message)
+        return True
+
+    async def _answered(self, message: Msg) -> None:
+        """For the subscription: `_take` is faster, and leaves nothing to do."""
+        self._take(message)
 
     def _refuse(self, words: str) -> None:
         """Tell who sent what the server did not permit: it answers nothing else to that."""

@@ -120,15 +120,15 @@ class WriteCells:
 
     def _params(self, write: CellWrite, *, repeat: bool) -> dict[str, object]:
         """A caller alone is spared the arrays, and the server their unpacking and sorting."""
-        (namespace, branch, name), expected, payload, op_id, op_given = write
+        namespace, branch, name = write.key
         return {
             "namespace": namespace,
             "branch": branch,
             "name": name,
-            "expected": str(expected),  # as text: an int's type would depend on its size
-            "value": payload,
-            "op_id": op_id.hex(),
-            "look_up": repeat or op_given,
+            "expected": str(write.expected),  # as text: an int's type would depend on its size
+            "value": write.payload,
+            "op_id": write.op_id.hex(),
+            "look_up": repeat or write.op_given,
             "repeat": repeat,
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,

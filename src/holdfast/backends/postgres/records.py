@@ -24,7 +24,6 @@ from holdfast.facets.records import RecordKey, RecordWrite, Stamp, StoredRecord,
 
 _log = logging.getLogger("holdfast.records")
 _FILL_PAGE = 1000  # records per transaction, whose rows are locked meanwhile
-_BYTES_ONLY = {bytes}  # neither a Stamp nor a removal, and not no fields at all
 _PURGE_EVERY, _PURGE_SLICE = 200, 400  # calls, and rows: twice of what they can leave
 
 
@@ -125,10 +124,7 @@ class WriteRecords:
         if len(items) > 1 and len({write.key for write in items}) < len(items):
             return False
         return all(
-            write.blind
-            and write.key[0] not in self._indexed
-            and {*map(type, write.set.values())} == _BYTES_ONLY
-            for write in items
+            write.blind and write.set and write.key[0] not in self._indexed for write in items
         )
 
     async def _put(self, on: PgConnection, items: Sequence[RecordWrite]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.backends.batching import Answer, Batch, Item
+from holdfast.backends.batching import Answer, Batch, Item, to_await
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.branches import spelling
 from holdfast.backends.postgres.cells import Keep, PostgresCells
@@ -76,7 +76,9 @@ class PostgresSnapshot(Snapshot):
     ) -> Sequence[Answer]:
         """See PostgresScope."""
         del size, topic
-        return await self._reading(lambda: batch.apply(self._connection, items, repeat=False))
+        return await self._reading(
+            lambda: to_await(batch.apply(self._connection, items, repeat=False))
+        )
 
     async def _give_back(self) -> None:
         try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from holdfast.backends.batching import Answer, Batch, Item
+from holdfast.backends.batching import Answer, Batch, Item, to_await
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.pool import Lease
@@ -68,7 +68,9 @@ class PostgresTransaction:
         del size
         await self._check()
         self._topics.add(topic)
-        return await self._end_on_error(batch.apply(self._connection, items, repeat=False))
+        return await self._end_on_error(
+            to_await(batch.apply(self._connection, items, repeat=False))
+        )
 
     read = write
 
@@ -158,7 +160,7 @@ class JoinedTransaction:
     ) -> Sequence[Answer]:
         """See Db."""
         del size
-        answers = await self._told_truly(batch.apply(self._joined(), items, repeat=False))
+        answers = await self._told_truly(to_await(batch.apply(self._joined(), items, repeat=False)))
         if topic is not None and topic not in self._topics:
             # When it commits only the server will know.
             notice = self.of.exchange.notice(topic)

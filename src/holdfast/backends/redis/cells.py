@@ -98,14 +98,16 @@ class WriteCells:
         if repeat:
             doubt = int((time.monotonic() - item.begun) * 1_000_000) + _SLACK_US
         arguments = [b"%d" % doubt]
-        for (_, _, name), expected, payload, op_id, op_given in item.writes:
+        for write in item.writes:
+            _, _, name = write.key
+            payload = write.payload
             arguments += (
                 name.encode(),
-                b"%d" % expected,
+                b"%d" % write.expected,
                 b"d" if payload is None else b"v",
                 b"" if payload is None else payload.encode(),
-                op_id,
-                b"%d" % op_given,
+                write.op_id,
+                b"%d" % write.op_given,
             )
         return self._script.call([item.base, self._keys.clock(item.base)], arguments)
 

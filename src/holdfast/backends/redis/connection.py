@@ -1,11 +1,11 @@
-"""One connection behind `exchange`, in both colours: commands go out at once, then all answers.
+"""One connection behind `exchange`: commands go out at once, then all answers come.
 
-redis-py makes the connection: it knows how to log in, TLS, and what a URL may say.
+redis-py makes the connection: it knows how to log in, TLS, and what a URL may say. Here is the one
+of a thread; that of an event loop is in connection_async.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pa
 
 _CHUNK = 256 * 1024
 _GRACE = 2.0  # seconds
+CLOSED = "the server has closed it"
+"""Why a connection is lost, when nobody says more."""
 
 
 class RedisConnection(Protocol):
@@ -115,7 +117,7 @@ class BlockingConnection:
                 self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
-        self.usable = not any(map(_is_replica, replies))
+        self.usable = not any(map(is_replica, replies))
 
     async def abandon(self) -> None:
         """Free the connection, once what was sent is done.
@@ -136,49 +138,7 @@ class BlockingConnection:
         self._raw.disconnect()
 
 
-class AsyncConnection:
-    """Awaits the event loop."""
-
-    def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
-        self._raw = raw
-        self._from: asyncio.StreamReader = raw._reader  # noqa: SLF001 - see protocol.py for why
-        self._to: asyncio.StreamWriter = raw._writer  # noqa: SLF001
-        self._where = where
-        self._call_timeout = call_timeout
-        self._reader = Reader()
-        self.usable = True
-
-    async def exchange(
-        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
-    ) -> None:
-        """See RedisConnection."""
-        self.usable = False
-        wanted = len(replies) + len(commands)
-        try:
-            async with asyncio.timeout(self._call_timeout + more_secs):
-                self._to.write(pack(commands))
-                await self._to.drain()
-                while len(replies) < wanted:
-                    self._reader.feed(_checked(await self._from.read(_CHUNK)), replies)
-        except OSError as exc:
-            raise translate_loss(exc, self._where) from exc
-        self.usable = not any(map(_is_replica, replies))
-
-    async def abandon(self) -> None:
-        """Free the connection at once.
-
-        Who is cancelled was reading, or the loop ends: a pipeline goes on without its callers.
-        """
-        await self.close()
-
-    async def close(self) -> None:
-        """See RedisConnection."""
-        self.usable = False
-        with contextlib.suppress(exceptions.RedisError, OSError):
-            await self._raw.disconnect(nowait=True)
-
-
-def _is_replica(reply: Reply) -> bool:
+def is_replica(reply: Reply) -> bool:
     """True if the server was the primary once: the address may lead to another one by now."""
     if isinstance(reply, list) and reply:
         reply = reply[0]  # a script for several writes, each of them refused
@@ -187,5 +147,5 @@ def _is_replica(reply: Reply) -> bool:
 
 def _checked(data: bytes) -> bytes:
     if not data:
-        raise ConnectionResetError("the server has closed it")
+        raise ConnectionResetError(CLOSED)
     return data

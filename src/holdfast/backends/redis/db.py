@@ -61,7 +61,9 @@ class RedisDb:
         """
         self.check()
         unit = Unit(operation, items, size, topic)
-        await self._coalescer(self._servers.address(key), writes=operation.writes).submit(unit)
+        kind = (self._servers.address(key), operation.writes)
+        coalescer = self._coalescers.get(kind) or self._new_coalescer(kind)
+        await coalescer.submit(unit)
         return unit.result()
 
     async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
@@ -109,22 +111,17 @@ class RedisDb:
         if self.runtime.at_home:
             self.subscriber.end()
 
-    def _coalescer(self, address: Address, *, writes: bool) -> Coalescer:
-        kind = (address, writes)
-        found = self._coalescers.get(kind)
-        if found is None:
+    def _new_coalescer(self, kind: tuple[Address, bool]) -> Coalescer:
+        address, writes = kind
+        wait = self._wait if writes else 0
 
-            async def flush(units: list[Unit]) -> None:
-                wait = self._wait if writes else 0
-                pipeline = Pipeline(self._servers, address, self._frame, wait_replicas=wait)
-                await settle(units, pipeline)
-                self.subscriber.tell(unit.topic for unit in units)
+        async def flush(units: list[Unit]) -> None:
+            pipeline = Pipeline(self._servers, address, self._frame, wait_replicas=wait)
+            await settle(units, pipeline)
+            self.subscriber.tell(unit.topic for unit in units)
 
-            # setdefault: two threads may come here first at once, and must share one.
-            found = self._coalescers.setdefault(
-                kind, self.runtime.lanes(flush, self._servers.pool_size)
-            )
-        return found
+        # setdefault: two threads may come here first at once, and must share one.
+        return self._coalescers.setdefault(kind, self.runtime.lanes(flush, self._servers.pool_size))
 
     async def _ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
         pool = self._servers.pool(self._servers.address(key))

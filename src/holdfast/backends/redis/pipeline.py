@@ -96,7 +96,9 @@ class Pipeline:
                 await connection.exchange(sent.all, sent.replies)
                 if await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
-                missing = await self._missing_replicas(connection, sent.key)
+                missing = None
+                if self._wait:
+                    missing = await self._missing_replicas(connection, sent.key)
         except StoreError as exc:
             if not any(unit.batch.writes for unit in left):
                 exc.outcome_unknown = False
@@ -105,12 +107,12 @@ class Pipeline:
             await self._turn(sent)
             raise
         self._settle(sent, missing)
-        await self._follow([unit for unit in left if not unit.settled], repeat=repeat)
+        moved = [unit for unit in left if not unit.settled]
+        if moved:
+            await self._follow(moved, repeat=repeat)
 
     async def _follow(self, moved: list[Unit], *, repeat: bool) -> None:
         """Have the units done whose answers only say that their keys are on another node."""
-        if not moved:
-            return
         await self._servers.look_again()
         groups: dict[Address, list[Unit]] = {}
         for unit in moved:
@@ -148,8 +150,6 @@ class Pipeline:
 
     async def _missing_replicas(self, connection: RedisConnection, base: bytes) -> str | None:
         """What to say if too few replicas have it; None if enough have."""
-        if not self._wait:
-            return None
         replies: list[Reply] = []
         seconds = self._servers.settings.call_timeout
         # WAIT is about the connection's own writes, and an operation that was known made none.
@@ -175,10 +175,13 @@ class Pipeline:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
                 continue
             try:
-                unit.answers = [
-                    self._answer(unit, item, reply)
-                    for item, reply in zip(unit.items, replies, strict=True)
-                ]
+                if len(replies) == 1:  # as nearly always
+                    unit.answers = [self._answer(unit, unit.items[0], replies[0])]
+                else:
+                    unit.answers = [
+                        self._answer(unit, item, reply)
+                        for item, reply in zip(unit.items, replies, strict=True)
+                    ]
             except StoreError as exc:
                 unit.fail(exc)
             unit.settled = True
@@ -240,20 +243,25 @@ def _joined(units: list[Unit], *, repeat: bool) -> tuple[list[list[bytes]], list
     """The units' commands, and for how many items each is; None for one, answered by no list."""
     commands: list[list[bytes]] = []
     widths: list[int | None] = []
+    head: list[bytes] | None = None  # of a command that others may join
+    width = 0
     for unit in units:
+        batch = unit.batch
         for item in unit.items:
-            command = unit.batch.command(item, repeat=repeat)
-            if not unit.batch.joins:
+            command = batch.command(item, repeat=repeat)
+            if not batch.joins:
                 commands.append(command)
                 widths.append(None)
+                head = None
                 continue
-            *head, last = command
-            width = widths[-1] if widths else None
-            if width and width < _MOST_JOINED and commands[-1][: len(head)] == head:
+            last = command.pop()
+            if command == head and width < _MOST_JOINED:
+                width += 1
                 commands[-1].append(last)
-                widths[-1] = width + 1
+                widths[-1] = width
             else:
-                commands.append(command)
+                head, width = command, 1
+                commands.append([*command, last])
                 widths.append(1)
     return commands, widths
 

@@ -39,7 +39,12 @@ class Pool:
                 f"{self._patience:g} s; pool_size sets how many there are"
             )
         try:
-            return Lease(self, place, await self._connection())
+            # pop() on an empty list would race between threads if it were tested first
+            return Lease(self, place, self._idle.pop())
+        except IndexError:
+            pass
+        try:
+            return Lease(self, place, await self._connect())
         except BaseException:
             place.release()
             raise
@@ -60,13 +65,6 @@ class Pool:
         """Close the idle connections now and the others when they come back."""
         self._closed = True
         await self._drop_idle()
-
-    async def _connection(self) -> RedisConnection:
-        try:
-            # pop() on an empty list would race between threads if it were tested first
-            return self._idle.pop()
-        except IndexError:
-            return await self._connect()
 
     async def _drop_idle(self) -> None:
         while self._idle:

@@ -16,6 +16,7 @@ Reply = Any
 """An answer: bytes, a number, a list of answers, None; or a Refusal, not raised."""
 
 _BULK, _NUMBER, _ARRAY, _TEXT, _ERROR = b"$:*+-"
+_PLAIN = frozenset({_BULK, _NUMBER})
 
 
 class Refusal(Exception):
@@ -101,17 +102,24 @@ class Reader:
 
 
 def _bulks(buffer: bytes, at: int, length: int) -> tuple[list[Reply], int]:
-    """Up to `length` values that follow each other whole, and where they end.
+    """Up to `length` values or numbers that follow each other whole, and where they end.
 
-    Nearly every list is one of values, and so is read without a call for each.
+    Nearly every list is one of these, and so is read without a call for each.
     """
     found: list[Reply] = []
     find, size = buffer.find, len(buffer)
-    while len(found) < length and at < size and buffer[at] == _BULK:
+    while len(found) < length and at < size:
+        kind = buffer[at]
+        if kind not in _PLAIN:
+            break
         end = find(b"\r\n", at)
         if end < 0:
             break
         count = int(buffer[at + 1 : end])
+        if kind == _NUMBER:
+            found.append(count)
+            at = end + 2
+            continue
         if count < 0:
             found.append(None)
             at = end + 2

@@ -27,10 +27,14 @@ from holdfast.facets.records import (
 )
 
 _UNCERTAIN, _REFUSED = -1, 0
+_MOST_HEADS = 1000
+_SEPARATOR = b"\0"
 _pack = msgspec.msgpack.Encoder().encode
 
 Flat = list[object]
 """Fields, each followed by what belongs to it."""
+
+_NONE: Flat = []
 
 
 class RedisRecords:
@@ -50,8 +54,11 @@ class RedisRecords:
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        await self._namespaces.note(namespace)
-        seen = await self._seen(namespace)
+        if not self._namespaces.noted(namespace):
+            await self._namespaces.note(namespace)
+        seen = self._write.seen.get(namespace)
+        if seen is None:
+            seen = await self._seen(namespace)
         items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
@@ -131,11 +138,9 @@ class RedisRecords:
 
     async def _seen(self, namespace: str) -> int:
         """The number of the last change in the namespace that this store knows of."""
-        if namespace not in self._write.seen:
-            base = self._keys.base(namespace)
-            (number,) = await self._db.ask([(b"GET", base + b":number")], base)
-            self._write.seen.setdefault(namespace, int(number or 0))
-        return self._write.seen[namespace]
+        base = self._keys.base(namespace)
+        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
+        return self._write.seen.setdefault(namespace, int(number or 0))
 
 
 class SeenWrite(NamedTuple):
@@ -155,28 +160,38 @@ class WriteRecords:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._script = Script("write_records")
+        self._heads: dict[str, list[bytes]] = {}  # of the commands, by namespace
         self.seen: dict[str, int] = {}  # the number of the last change that was answered
 
     def command(self, item: SeenWrite, *, repeat: bool) -> Command:
         """See Operation."""
-        (namespace, key), expect, settings, replace, must_exist, ttl_us, op_id, _ = item.write
-        base = self._keys.base(namespace)
-        doubt = asked_ago_us(item.write) if repeat else -1
+        write = item.write
+        namespace, key = write.key
+        head = self._heads.get(namespace)
+        if head is None:
+            base = self._keys.base(namespace)
+            head = self._script.call([base, self._keys.clock(base)], [])
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[namespace] = head
+        expect = write.expect
+        doubt = asked_ago_us(write) if repeat else -1
         packed = _pack(
             (
                 key,
-                _raw(op_id),
-                ttl_us,
-                replace,
-                must_exist,
+                _raw(write.op_id),
+                write.ttl_us,
+                write.replace,
+                write.must_exist,
                 doubt,
                 item.seen,
-                *_sorted(settings),
+                *_sorted(write.set),
                 [*expect],
-                [value is not None and _word(value) for value in expect.values()],
+                [value is not None and _word(value) for value in expect.values()]
+                if expect
+                else _NONE,
             )
         )
-        return self._script.call([base, self._keys.clock(base)], [packed])
+        return [*head, packed]
 
     def answer(self, reply: Reply, item: SeenWrite) -> bool:
         """See Operation."""
@@ -223,11 +238,12 @@ class ReadRecords:
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
     """The fields with their values, those that go, and those that are stamped with how far off."""
     try:
-        # Nearly always: there are only values, and they are text.
-        texts = [value.decode() for value in settings.values()]  # type: ignore[union-attr]
-        return [*chain.from_iterable(zip(settings, texts, strict=True))], [], []
-    except (AttributeError, UnicodeDecodeError):
-        pass
+        # Nearly always: there are only values, and they are text. Then they are decoded together.
+        texts = _SEPARATOR.join(settings.values()).decode().split("\0")  # type: ignore[arg-type]
+    except (TypeError, UnicodeDecodeError):
+        texts = []
+    if texts and len(texts) == len(settings):
+        return [*chain.from_iterable(zip(settings, texts, strict=True))], _NONE, _NONE
     values: Flat = []
     gone: Flat = []
     stamps: Flat = []

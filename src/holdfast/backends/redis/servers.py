@@ -14,12 +14,8 @@ from urllib.parse import urlsplit
 
 from redis.crc import key_slot
 
-from holdfast.backends.redis.connection import (
-    AsyncConnection,
-    BlockingConnection,
-    RedisConnection,
-    Settings,
-)
+from holdfast.backends.redis.connection import BlockingConnection, RedisConnection, Settings
+from holdfast.backends.redis.connection_async import AsyncConnection
 from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.pool import Pool
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
@@ -134,7 +130,9 @@ class Servers:
                 raw = settings.open_blocking(where, at)
                 return BlockingConnection(raw, where, settings.call_timeout)
             raw = await settings.open_async(where, at)
-            return AsyncConnection(raw, where, settings.call_timeout)
+            connection = AsyncConnection(raw, where, settings.call_timeout)
+            await connection.take_over()
+            return connection
 
         return Pool(connect, self._runtime, where, size=self.pool_size, patience=self._patience)
 

@@ -50,7 +50,7 @@ class SqliteBranches(SqlBranches):
 class ForkBranch:
     """Makes branches: one row each, no cell is read."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[Fork], *, repeat: bool
     ) -> list[Branch | str]:
         """See Batch."""
@@ -77,9 +77,7 @@ class ForkBranch:
 class DeleteBranch:
     """Takes branches out of sight."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[Delete], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[Delete], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat
         return [self._delete(on, delete) for delete in items]
@@ -98,9 +96,7 @@ class DeleteBranch:
 class PurgeBranches:
     """Frees what deleted branches left, a step at a time."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[str], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[str], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat
         return [self._purge(on, namespace) for namespace in items]
@@ -120,7 +116,7 @@ class PurgeBranches:
 class BeginMerges:
     """Draws the cuts of sources, which retention keeps from then on."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[BeginMerge], *, repeat: bool
     ) -> list[Begun]:
         """See Batch."""
@@ -147,9 +143,7 @@ class EndMerges:
     def __init__(self, trim: TrimCells) -> None:
         self._trim = trim
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[EndMerge], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[EndMerge], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat
         return [self._end(on, merge) for merge in items]

@@ -79,21 +79,22 @@ class WriteCells:
     def __init__(self, trim: TrimCells) -> None:
         self._trim = trim
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
         now, commit_id, forked, _ = on.moments.begin()
-        cells: dict[Place, Newest] = {}  # as this batch has left them
+        cells: dict[Place, Newest] = on.moments.notes
         outcomes: list[CellOutcome] = []
         for write in items:
-            (namespace, branch, name), expected, payload, op_id, op_given = write
+            namespace, branch, name = write.key
+            payload = write.payload
             branch_id = MAIN_ID if branch == MAIN else find_branch(on, namespace, branch)
             if branch_id is None:
                 outcomes.append(NO_BRANCH)
                 continue
             place = (namespace, branch_id, name)
-            known = _known(on, write, place) if repeat or op_given else None
+            known = _known(on, write, place) if repeat or write.op_given else None
             if known is not None:
                 outcomes.append(known)
                 continue
@@ -101,15 +102,14 @@ class WriteCells:
                 cells.get(place) or get_newest(on, place) or inherited(on, place) or NEVER
             )
             live = 0 if deleted else counter
-            if expected not in (ANY, live) or (payload is None and not live):
+            if write.expected not in (ANY, live) or (payload is None and not live):
                 outcomes.append(CellOutcome(applied=False, version=live))
                 continue
             version = counter if payload is None else counter + 1
             updated_at = max(now, updated_at)  # never back, also when the clock was
             commit_id += 1
-            on.execute(
-                _ADD_VERSION, (commit_id, *place, version, updated_at, op_id, op_given, payload)
-            )
+            operation = (write.op_id, write.op_given)
+            on.execute(_ADD_VERSION, (commit_id, *place, version, updated_at, *operation, payload))
             cells[place] = (version, payload is None, updated_at, commit_id)
             if self._trim.needed:
                 newest = (version, commit_id)
@@ -127,7 +127,7 @@ class TrimCells:
         self._versions = INT64_MAX if retention.versions is None else retention.versions
         self._age_us = retention.age_us
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[CellPage], *, repeat: bool
     ) -> list[Trimmed]:
         """See Batch."""

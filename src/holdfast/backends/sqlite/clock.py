@@ -13,9 +13,7 @@ _MOVE = "UPDATE holdfast_store_state SET clock_offset_us = clock_offset_us + :by
 class MoveClock:
     """Shifts the offset by so many microseconds."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
-    ) -> list[None]:
+    def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[None]:
         """See Batch."""
         del repeat  # for tests only, which do not lose connections here
         for by in items:

@@ -157,11 +157,10 @@ class SqliteDb:
             )
         try:
             self.check()  # it may have been closed meanwhile
-            if self._writer.raw.in_transaction:  # what an interrupted thread left behind
-                self._writer.rollback()
+            if self._writer.raw.in_transaction or self._writer.moments.open:
+                self._writer.rollback()  # what an interrupted thread left behind
             left = max(0.0, deadline - time.monotonic())
             await self._patiently(lambda: self._writer.run(_BEGIN), self.runtime.sleep, left)
-            self._writer.moments.began()
         except BaseException:
             hold.release()
             raise
@@ -270,14 +269,17 @@ class SqliteDb:
         with self._readers.kept_out:
             committing = False
             try:
-                if writer.raw.in_transaction:  # what an interrupted thread left behind
-                    writer.rollback()
+                if writer.raw.in_transaction or writer.moments.open:
+                    writer.rollback()  # what an interrupted thread left behind
                 try:
                     writer.execute(_BEGIN)
                 except apsw.BusyError as exc:
                     raise NotBegun(writer.error(exc)) from exc
-                writer.moments.began()
-                apply_now(units, writer, repeat=repeat)
+                if len(units) == 1:
+                    unit = units[0]
+                    unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
+                else:
+                    apply_now(units, writer, repeat=repeat)
                 committing = True
                 writer.execute(_COMMIT)
                 writer.moments.committed()

@@ -16,7 +16,6 @@ _FIND_RUN, _FIND_KEY, _FIND_ID = (
     _OWN[name] for name in ("find_run", "find_by_key", "find_by_event_id")
 )
 _ADD_EVENT, _ADD_IF_NEW = (_OWN[name] for name in ("add_event", "add_if_new"))
-_MOST_HEADS = 10_000  # runs whose ends are remembered
 
 
 Head = tuple[int | None, int]
@@ -34,7 +33,7 @@ class SqliteEvents(SqlEvents):
 class AppendEvents:
     """Calls, one after the other: the same run may come many times."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[Append], *, repeat: bool
     ) -> list[list[Appended] | Refused]:
         """See Batch."""
@@ -42,8 +41,6 @@ class AppendEvents:
         now, commit_id, *_ = on.moments.begin()
         outcomes: list[list[Appended] | Refused] = []
         heads: dict[RunKey, Head] = on.moments.notes
-        if len(heads) > _MOST_HEADS:
-            heads.clear()
         for append in items:
             head = heads.get(append.run) or on.execute(_FIND_RUN, append.run).get or (None, 0)
             run, last_seq = head
@@ -121,7 +118,7 @@ def _known(on: SqliteConnection, run: int | None, key: str) -> Appended | None:
 class DeleteRuns:
     """Hides a run at once and drops its events page by page; True when nothing is left."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[Gone], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
@@ -154,9 +151,7 @@ class DeleteRuns:
 class PutViews:
     """Keeps views, each unless a later one is there."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[Keep], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[Keep], *, repeat: bool) -> list[bool]:
         """See Batch."""
         del repeat  # the same again is no harm
         outcomes = []

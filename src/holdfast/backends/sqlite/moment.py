@@ -7,11 +7,11 @@ notices when a transaction begins, and not another statement of ours, which SQLi
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import Any
 
 import apsw
 
-from holdfast.clock import machine_us
 from holdfast.errors import Corrupt
 
 _READ = """
@@ -23,6 +23,8 @@ SELECT
 FROM holdfast_store_state AS s
 """
 
+
+_MOST_NOTES = 10_000
 
 Moment = tuple[int, int, bool, bool]
 """The time by the store's clock, the last commit id given out, and whether there are branches
@@ -38,29 +40,26 @@ class Moments:
         self._changes = raw.total_changes  # rows changed through this connection
         self._known = (0, 0, False, False)  # as Moment, but the clock's offset
         self._at = (-1, -1)  # the file's version and our changes when that was so
-        self._now = False  # the open transaction has found it so
-        self._open = False  # until the end of a transaction is told
-        self.notes: dict[Any, Any] = {}  # what else is so until then; those who note keep it right
-
-    def began(self) -> None:
-        """A transaction has begun. If the last one's end was not told, who knows how it ended."""
-        if self._open:
-            self.forget()
-        self._open = True
-        self._now = False
+        self.open = False  # from the first batch of a transaction on, until its end is told
+        # What else is so until then, by where it is: ends of runs, newest versions of cells; and
+        # which row a record is. Who notes keeps it right.
+        self.notes: dict[Any, Any] = {}
+        self.rows: dict[Any, tuple[int, bytes]] = {}
 
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
+        self.open = True
         at = (self._version(), self._changes())
         if at != self._at:
             known = self._read(_READ).get
             if known is None:  # a guessed commit id could hide newer versions behind older ones
                 raise Corrupt("SQLite: the row of holdfast_store_state is missing")
             self._known, self._at = known, at
-            self.notes.clear()
-        self._now = True
+            self._drop_notes()
+        elif len(self.notes) + len(self.rows) > _MOST_NOTES:
+            self._drop_notes()
         offset, commit_id, forked, indexed = self._known
-        return machine_us() + offset, commit_id, forked, indexed
+        return time_ns() // 1000 + offset, commit_id, forked, indexed
 
     def gave_out(self, commit_id: int) -> None:
         """The batch that has begun last gave out ids up to this one, and changed nothing else."""
@@ -71,12 +70,16 @@ class Moments:
     def committed(self) -> None:
         """The transaction is done: the file's version is ours."""
         changes = self._changes()
-        if self._now and self._at[1] == changes:
+        if self.open and self._at[1] == changes:
             self._at = (self._version(), changes)
-        self._open = False
+        self.open = False
 
     def forget(self) -> None:
         """The transaction was undone."""
-        self.notes.clear()
+        self._drop_notes()
         self._at = (-1, -1)
-        self._now = False
+        self.open = False
+
+    def _drop_notes(self) -> None:
+        self.notes.clear()
+        self.rows.clear()

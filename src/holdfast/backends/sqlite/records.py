@@ -24,6 +24,7 @@ from holdfast.backends.sqlite.transaction import SqliteScope
 from holdfast.clock import machine_us
 from holdfast.facets.names import next_name, prefix_end
 from holdfast.facets.records import (
+    NO_TTL,
     OP_MEMORY_US,
     Fields,
     RecordIndex,
@@ -87,20 +88,18 @@ class WriteRecords:
         self._purge = purge
         self._written = 0  # since the last purge
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[RecordWrite], *, repeat: bool
     ) -> list[bool | None]:
         """See Batch."""
-        now, commit_id, indexes = _begin(on)
-        plain = not indexes and not repeat
+        now, commit_id, _, indexed = on.moments.begin()
+        indexes = _list_indexes(on) if indexed else []
+        plain = not indexed and not repeat
         outcomes: list[bool | None] = []
         ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
         for write in items:
-            if plain and write.blind and (after := apply_write(write, {}, now)):
-                ends = expiry(write, None, now)
-                row = (*write.key, to_bytes(after), ends, now, commit_id + 1, write.op_id)
-                on.execute(_PUT_ROW, row)
-                commit_id += on.raw.changes()  # none for a known operation
+            if plain and write.blind and write.set:
+                commit_id += _put(on, write, now, commit_id + 1)
                 outcomes.append(True)
                 continue
             row_id, packed, expires_at, updated_at, op_id = (
@@ -134,6 +133,7 @@ class WriteRecords:
                 on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
             else:
                 on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
+                on.moments.rows[write.key] = (row_id, write.op_id)
             if indexes:
                 _reindex(on, indexes, write.key, before, after)
             outcomes.append(True)
@@ -148,12 +148,15 @@ class WriteRecords:
 class PurgeRecords:
     """Buries what is expired, drops what was buried long ago, and cuts the log."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[int], *, repeat: bool
-    ) -> list[Purged]:
+    def apply(self, on: SqliteConnection, items: Sequence[int], *, repeat: bool) -> list[Purged]:
         """See Batch."""
         del repeat  # purging again is always safe
-        return [self.some(on, *_begin(on), limit) for limit in items]
+        purged = []
+        for limit in items:
+            now, commit_id, _, indexed = on.moments.begin()
+            indexes = _list_indexes(on) if indexed else []
+            purged.append(self.some(on, now, commit_id, indexes, limit))
+        return purged
 
     def some(
         self, on: SqliteConnection, now: int, commit_id: int, indexes: Indexes, limit: int
@@ -178,7 +181,7 @@ class PurgeRecords:
 class CreateIndex:
     """Notes indexes: every write from now on keeps them."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[None]:
         """See Batch."""
@@ -191,7 +194,7 @@ class CreateIndex:
 class FillIndex:
     """Puts a page of older records into an index; True when there are no more."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
@@ -225,7 +228,7 @@ class FillIndex:
 class DropIndex:
     """True for each index that was there."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[IndexOrder], *, repeat: bool
     ) -> list[bool]:
         """See Batch."""
@@ -240,11 +243,27 @@ class DropIndex:
 _NO_ROW = (None, None, None, 0, None)
 
 
-def _begin(on: SqliteConnection) -> tuple[int, int, Indexes]:
-    """The time, the last commit id given out, and all indexes."""
-    now, commit_id, _, indexed = on.moments.begin()
-    rows = on.execute(_OWN["list_indexes"]).fetchall() if indexed else ()
-    return now, commit_id, [index_row(row) for row in rows]
+def _put(on: SqliteConnection, write: RecordWrite, now: int, commit_id: int) -> bool:
+    """Put the record, whatever was there; False if this very operation did so before."""
+    ends = None if write.ttl_us == NO_TTL else expiry(write, None, now)
+    values = (to_bytes(write.set), ends, now, commit_id, write.op_id)
+    rows = on.moments.rows
+    row = rows.get(write.key)
+    if row is None:
+        row_id = on.execute(_PUT_ROW, (*write.key, *values)).get
+        if row_id is None:
+            return False
+    else:
+        row_id, op_id = row
+        if op_id == write.op_id:
+            return False
+        on.execute(_CHANGE_ROW, (*values, row_id))
+    rows[write.key] = (row_id, write.op_id)
+    return True
+
+
+def _list_indexes(on: SqliteConnection) -> Indexes:
+    return [index_row(row) for row in on.execute(_OWN["list_indexes"]).fetchall()]
 
 
 def _reindex(
@@ -269,9 +288,7 @@ def _reindex(
 
 def _find_index(on: SqliteConnection, order: IndexOrder) -> tuple[int | None, str | None]:
     """The index's id, and up to where it is filled."""
-    for index_id, namespace, index, upto in map(
-        index_row, on.execute(_OWN["list_indexes"]).fetchall()
-    ):
+    for index_id, namespace, index, upto in _list_indexes(on):
         if (namespace, index) == order:
             return index_id, upto
     return None, None

@@ -41,6 +41,7 @@ ON CONFLICT (namespace, key) DO UPDATE
 SET fields = excluded.fields, expires_at = excluded.expires_at, updated_at = excluded.updated_at,
     commit_id = excluded.commit_id, op_id = excluded.op_id
 WHERE op_id <> excluded.op_id
+RETURNING id
 
 -- name: add_row
 INSERT INTO hf.records (namespace, key, fields, expires_at, updated_at, commit_id, op_id)

@@ -43,9 +43,7 @@ class SqliteSearch(SqlSearch):
 class InstallSearch:
     """Makes the index and its triggers, unless they are there."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[None], *, repeat: bool
-    ) -> list[None]:
+    def apply(self, on: SqliteConnection, items: Sequence[None], *, repeat: bool) -> list[None]:
         """See Batch."""
         del repeat
         there, _ = on.execute(_OWN["get_state"]).get
@@ -57,7 +55,7 @@ class InstallSearch:
 class BuildSearch:
     """Indexes the next few of the old versions."""
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[None], *, repeat: bool
     ) -> list[Built | None]:
         """See Batch."""
@@ -83,9 +81,7 @@ class BuildSearch:
 class RemoveSearch:
     """Drops the index and its triggers."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[None], *, repeat: bool
-    ) -> list[None]:
+    def apply(self, on: SqliteConnection, items: Sequence[None], *, repeat: bool) -> list[None]:
         """See Batch."""
         del repeat
         on.execute(_OWN["remove"])

@@ -106,7 +106,7 @@ class CommitSessions:
     def __init__(self, trim: TrimCells) -> None:
         self._trim = trim
 
-    async def apply(
+    def apply(
         self, on: SqliteConnection, items: Sequence[SessionCommit], *, repeat: bool
     ) -> list[Ended]:
         """See Batch."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from weakref import ref
 
-from holdfast.backends.batching import Answer, Batch, Item
+from holdfast.backends.batching import Answer, Batch, Item, at_once
 from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.inside import enter, refuse_inside
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
@@ -71,7 +71,7 @@ class SqliteTransaction:
         self._take()
         self._topics.add(topic)
         try:
-            return await batch.apply(self._writer, items, repeat=False)
+            return at_once(batch.apply(self._writer, items, repeat=False))
         except BaseException as exc:
             raise self._ended_by(exc) from exc
         finally:

@@ -192,9 +192,7 @@ class SqliteTransport:
 class PublishMessages:
     """Adds messages to the log."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[Publish], *, repeat: bool
-    ) -> list[None]:
+    def apply(self, on: SqliteConnection, items: Sequence[Publish], *, repeat: bool) -> list[None]:
         """See Batch."""
         del repeat  # the message id is looked up in any case
         now, commit_id, *_ = on.moments.begin()
@@ -213,7 +211,7 @@ class PublishMessages:
 class Works:
     """Whatever is to be done under the writer, one after the other."""
 
-    async def apply(
+    def apply(
         self,
         on: SqliteConnection,
         items: Sequence[Callable[[SqliteConnection], Any]],
@@ -228,9 +226,7 @@ class Works:
 class AnswerDeliveries:
     """True for each answer that was of the last delivery."""
 
-    async def apply(
-        self, on: SqliteConnection, items: Sequence[Answer], *, repeat: bool
-    ) -> list[bool]:
+    def apply(self, on: SqliteConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
         """See Batch."""
         return [self._answer(on, answer, repeat=repeat) for answer in items]
 

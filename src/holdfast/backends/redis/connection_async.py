@@ -1,0 +1,134 @@
+"""The connection of an event loop: see connection.py."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from redis import exceptions
+
+from holdfast.backends.redis.connection import CLOSED, is_replica
+from holdfast.backends.redis.errors import translate_loss
+from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
+
+
+class AsyncConnection(asyncio.Protocol):
+    """Awaits the event loop. What arrives is read at once, with no stream and no task between."""
+
+    def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
+        self._raw = raw
+        self._transport: asyncio.WriteTransport = raw._writer.transport  # noqa: SLF001 - see protocol.py for why
+        self._loop = asyncio.get_running_loop()
+        self._where = where
+        self._call_timeout = call_timeout
+        self._reader = Reader()
+        self._replies: list[Reply] = []
+        self._wanted = 0
+        self._answered: asyncio.Future[None] | None = None  # of the exchange that is under way
+        self._deadline = 0.0  # of that exchange
+        self._timer: asyncio.TimerHandle | None = None  # due at the deadline, or before
+        self._due = 0.0
+        self._lost: OSError | None = None
+        self._early = b""  # what a server said that did not wait to be asked
+        self.usable = True
+
+    async def take_over(self) -> None:
+        """Begin with what redis-py has read since it connected, and whether that was all."""
+        reader: asyncio.StreamReader = self._raw._reader  # noqa: SLF001
+        ended = reader.at_eof() or self._transport.is_closing()
+        self._transport.set_protocol(self)
+        reader.feed_eof()  # so that reading ends with what is there
+        try:
+            self._early = await reader.read()
+        except OSError as exc:
+            self._lost = exc
+        if ended or self._early:
+            self._lost = ConnectionResetError(CLOSED)
+
+    async def exchange(
+        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+    ) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        self._replies = replies
+        self._wanted = len(replies) + len(commands)
+        try:
+            if self._lost is not None:
+                self._reader.feed(self._early, replies)
+                self._early = b""
+                if len(replies) < self._wanted:
+                    raise self._lost
+                return
+            self._answered = self._loop.create_future()
+            self._watch(self._loop.time() + self._call_timeout + more_secs)
+            if commands:
+                self._transport.write(pack(commands))
+                await self._answered
+        except OSError as exc:
+            raise translate_loss(exc, self._where) from exc
+        finally:
+            self._answered = None
+        self.usable = not any(map(is_replica, replies))
+
+    async def abandon(self) -> None:
+        """Free the connection at once.
+
+        Who is cancelled was reading, or the loop ends: a pipeline goes on without its callers.
+        """
+        await self.close()
+
+    async def close(self) -> None:
+        """See RedisConnection."""
+        self.usable = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with contextlib.suppress(exceptions.RedisError, OSError):
+            await self._raw.disconnect(nowait=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        answered = self._answered
+        if answered is None or answered.done():
+            self._transport.abort()  # nobody asked
+            return
+        try:
+            self._reader.feed(data, self._replies)
+        except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+            self._fail(exc)
+            return
+        if len(self._replies) >= self._wanted:
+            answered.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._lost = exc if isinstance(exc, OSError) else ConnectionResetError(CLOSED)
+        self._fail(self._lost)
+
+    def _watch(self, deadline: float) -> None:
+        """Let the exchange fail at that time.
+
+        A timer for each would cost more than the rest: one that is due looks when it is due again.
+        """
+        self._deadline = deadline
+        if self._timer is not None and self._due <= deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = deadline
+        self._timer = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._answered is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._watch(self._deadline)
+        else:
+            self._fail(TimeoutError())
+
+    def _fail(self, exc: Exception) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(exc)
