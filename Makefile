@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench generate format lock kill power cuts linear isolation machine feed lag events duplicates pgbouncer clean
+# Tests start hundreds of interpreters, which should not compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help demo test check style types imports generated compiled bench generate format lock kill power cuts linear isolation machine feed lag events duplicates pgbouncer clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -14,17 +16,33 @@ help:  ## show this list
 demo: $(READY)  ## processes share a counter and an inventory; one is killed; the sums are right
 	@$(BIN)/python -m holdfast.demo
 
-test: $(READY) check  ## everything: the gate, then all tests against real servers
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+# Many tests wait for a disk or a server: four workers keep two processors busy. tests/conftest.py
+# puts the long modules first.
+test: $(READY)  ## everything: the gate, then all tests against real servers
+	@$(MAKE) --no-print-directory --jobs=2 check compiled
+	$(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder
 
-check: $(READY)  ## lint, types, import contracts, generated code, schemas
+check: types style imports generated  ## lint, types, import contracts, generated code, schemas
+
+types: $(READY)
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+
+imports: $(READY)
 	$(BIN)/lint-imports --no-logo
+
+generated: $(READY)
 	$(BIN)/python -m tools.generate_sync --check
 	$(BIN)/python -m tools.dump_schema --check
 	$(BIN)/python -m tools.capability_table --check
+
+# All workers load the same modules: compiled once, beside mypy, instead of by each of them. What
+# cannot be loaded is told by the run that follows.
+compiled: $(READY)
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
 
 bench: $(READY)  ## compare with raw drivers and peers; prints tables
 	$(BIN)/python -m bench cells
@@ -91,6 +109,6 @@ $(READY): requirements.lock pyproject.toml
 		|| { echo "Holdfast needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	@echo "Setting up $(VENV) (about a minute, once) ..."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-compile -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)

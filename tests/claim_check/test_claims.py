@@ -101,7 +101,7 @@ def test_tampered_object_is_corrupt_and_a_put_mends_it(
 def test_last_block_of_a_tampered_object_is_not_handed_out(site: Site) -> None:
     claims = site.claims()
     ref = claims.put(NINE_MB)
-    site.write(ref.split(":")[2], b"\0" + NINE_MB[1:])
+    site.write(ref.split(":")[2], bytes([NINE_MB[0] ^ 1]) + NINE_MB[1:])
     with claims.open(ref) as file:
         assert len(file.read(1 << 20)) == 1 << 20
         with pytest.raises(Corrupt):

@@ -9,6 +9,7 @@ import pytest
 from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.bouncer import PgBouncer, need_pgbouncer, pgbouncer_version
 from holdfast.testing.conformance.suite import *  # noqa: F403
+from holdfast.testing.lending import StoreLender
 from holdfast.testing.servers import CARELESS, PostgresServer
 from holdfast.testing.world import Engine
 
@@ -20,20 +21,21 @@ colours = ["blocking", "asyncio"]
 
 
 @pytest.fixture(scope="module", params=PREPARED, ids=lambda most: f"prepared={most}")
-def pgbouncer(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def behind(request: pytest.FixtureRequest) -> Iterator[tuple[StoreLender, PgBouncer]]:
     most: int | None = request.param
     settings = {} if most is None else {"max_prepared_statements": str(most)}
     with (
         PostgresServer("18", settings=CARELESS) as server,
+        StoreLender(server) as lender,
         PgBouncer(server.port, settings=settings) as bouncer,
     ):
-        yield Engine(
-            "PostgreSQL 18 behind PgBouncer",
-            CAPABILITIES,
-            lambda: bouncer.through(server.fresh_store()),
-        )
+        yield lender, bouncer
 
 
 @pytest.fixture
-def engine(pgbouncer: Engine) -> Engine:
-    return pgbouncer
+def engine(behind: tuple[StoreLender, PgBouncer]) -> Iterator[Engine]:
+    lender, bouncer = behind
+    with lender.loan() as fresh_url:
+        yield Engine(
+            "PostgreSQL 18 behind PgBouncer", CAPABILITIES, lambda: bouncer.through(fresh_url())
+        )

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.backends.postgres.backend import CAPABILITIES
 from holdfast.testing.conformance.suite import *  # noqa: F403
+from holdfast.testing.lending import StoreLender
 from holdfast.testing.servers import CARELESS, PostgresServer
 from holdfast.testing.world import Engine
 
@@ -15,11 +16,12 @@ colours = ["blocking", "asyncio"]
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Engine]:
-    with PostgresServer("18", settings=CARELESS) as server:
-        yield Engine("PostgreSQL 18", CAPABILITIES, server.fresh_store)
+def lender() -> Iterator[StoreLender]:
+    with PostgresServer("18", settings=CARELESS) as server, StoreLender(server) as lender:
+        yield lender
 
 
 @pytest.fixture
-def engine(postgres: Engine) -> Engine:
-    return postgres
+def engine(lender: StoreLender) -> Iterator[Engine]:
+    with lender.loan() as fresh_url:
+        yield Engine("PostgreSQL 18", CAPABILITIES, fresh_url)

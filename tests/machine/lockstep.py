@@ -182,6 +182,7 @@ class Lockstep:
             assert found is expected
             self.counts["missing branch"] += 1
             return
+        assert not isinstance(found, Conflict), found
         assert self._branch_answer(call.method, found) == expected
         self.counts[f"{call.method} of branches"] += 1
         self._forked |= call.method == "fork"

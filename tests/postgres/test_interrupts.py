@@ -45,7 +45,7 @@ class Interrupt:
     """Raises Interrupted before the nth bytecode that the pool and what is around it run.
 
     Finer than lines: the interpreter also looks for signals between a call and the assignment
-    of what it returned.
+    of what it returned. Garbage of other tests waits: its finalizers are not what is interrupted.
     """
 
     def __init__(self, nth: int) -> None:
@@ -56,11 +56,13 @@ class Interrupt:
         return self._left <= 0
 
     def __enter__(self) -> Self:
+        gc.disable()
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        gc.enable()
 
     def _call(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         if event != "call" or not _traced(frame.f_code):

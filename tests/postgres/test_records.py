@@ -109,7 +109,7 @@ async def _indexed(store: holdfast.AsyncStore, value: bytes) -> int:
 
 def test_a_look_for_old_entries_reads_none_that_are_new(url: str) -> None:
     with holdfast.open(f"{url}?schema=young") as store:
-        with store.transaction() as tx:
+        with store.transaction(timeout=60) as tx:
             for n in range(3000):
                 tx.records.put(f"a{n % 10}", {"x": n})
         with psycopg.connect(url) as raw:

@@ -23,6 +23,8 @@ def race(
     fleet: Fleet, url: str, *, messages: int, ack_first: bool = False
 ) -> tuple[set[str], dict[str, Counter[str]], int]:
     """What was published, how often each was done in each group, and how many were seen again."""
+    if url.startswith("sqlite:"):
+        url += "?busy_timeout=60"  # nine processes, and SQLite's lock is not fair
     with holdfast.open(url) as store:
         for group in GROUPS:
             store.transport.create_group(group, "work", ack_timeout=0.2, max_deliveries=1000)

@@ -8,6 +8,7 @@ a spec asks to happen together happens on threads there, in tasks under asyncio.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
@@ -215,10 +216,14 @@ class LoopColour:
 
     def __init__(self, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
+        self._context = contextvars.copy_context()
 
     def run(self, spec: Coroutine[Any, Any, T]) -> T:
         """See Colour."""
-        return self._runner.run(spec)
+        # Not by the runner's `run`: it handles Ctrl-C anew in each call, which takes longer than
+        # most calls of a store.
+        loop = self._runner.get_loop()
+        return loop.run_until_complete(loop.create_task(spec, context=self._context))
 
     async def together(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
         """See Colour: a task per call."""

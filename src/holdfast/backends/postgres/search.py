@@ -132,21 +132,28 @@ class RemoveSearch:
         return list(items)
 
 
-@cache
 def _with_characters(script: str) -> str:
-    """The script with what it must know about characters; cached, a look at them all takes 0.2 s.
+    """The script with what it must know about characters.
 
     The server's own idea of letters and case depends on the database's locale; in "C" it ends
     with ASCII.
     """
+    for place, characters in _characters().items():
+        script = script.replace(place, characters)
+    return script
+
+
+@cache
+def _characters() -> dict[str, str]:
+    """What belongs into the script's places: once per process, a look at them all takes 0.2 s."""
     beyond = list(map(chr, _BEYOND_ASCII))
     capitals = list(filter(_folds, beyond))
-    return (
-        script.replace("{letters}", f"0-9A-Za-z{_PRIVATE}{_ranges(beyond, is_word_character)}")
-        .replace("{capitals}", _ranges(beyond, _folds))
-        .replace("{upper}", "".join(capitals))
-        .replace("{lower}", "".join(map(fold_character, capitals)))
-    )
+    return {
+        "{letters}": f"0-9A-Za-z{_PRIVATE}{_ranges(beyond, is_word_character)}",
+        "{capitals}": _ranges(beyond, _folds),
+        "{upper}": "".join(capitals),
+        "{lower}": "".join(map(fold_character, capitals)),
+    }
 
 
 def _folds(character: str) -> bool:
