@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -49,7 +48,7 @@ class AsyncioRuntime(HomeProcess):
 
     def check(self) -> None:
         """Raise InvalidState in a forked child or under another loop."""
-        if os.getpid() != self._pid:
+        if self.forks != self._forks:
             super().check()
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidState(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -28,7 +28,9 @@ Topic = tuple[str, str]
 """What a change is about: a log of the store and a namespace, such as ("cells", "default")."""
 
 
-class Unit(msgspec.Struct, eq=False):
+# Unknown to the garbage collector: hundreds are under way at once, and none is in a ring when
+# its caller has been answered.
+class Unit(msgspec.Struct, eq=False, gc=False):
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
     batch: Any  # see Db.write
@@ -161,22 +163,32 @@ class Runtime(Protocol):
 class HomeProcess:
     """Remembers where a store was opened: connections do not survive fork()."""
 
+    forks: ClassVar[int] = 0  # that led to this process: asking the system on each call would cost
+
     def __init__(self) -> None:
+        self._forks = self.forks
         self._pid = os.getpid()
 
     @property
     def at_home(self) -> bool:
         """True in the process that opened the store, False in a forked child."""
-        return os.getpid() == self._pid
+        return self.forks == self._forks
 
     def check(self) -> None:
         """Raise InvalidState in a forked child."""
-        if os.getpid() != self._pid:
+        if self.forks != self._forks:
             raise InvalidState(
                 f"store opened in process {self._pid} used after fork() in process {os.getpid()}: "
                 "open a store of its own in each process",
                 opened_in=self._pid,
             )
+
+
+def _forked() -> None:
+    HomeProcess.forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def batch_length(waiting: list[Unit]) -> int:
