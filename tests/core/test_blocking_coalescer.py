@@ -362,3 +362,28 @@ def test_drain_waits_for_who_holds_the_lead(flusher: Flusher) -> None:
     assert not drained.wait(0.05)
     hold.release()
     assert drained.wait(PATIENCE)
+
+
+def test_a_thread_that_is_interrupted_again_and_again_still_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def flush(units: list[Unit]) -> None:
+        for unit in units:
+            unit.answers, unit.settled = unit.items, True
+
+    leave, tries = ThreadCoalescer._leave, iter(range(5))  # noqa: SLF001 - what is interrupted
+
+    def interrupted(self: ThreadCoalescer, unit: Unit) -> None:
+        if next(tries, None) is not None:
+            raise KeyboardInterrupt
+        leave(self, unit)
+
+    coalescer = ThreadCoalescer(flush)
+    with monkeypatch.context() as now:
+        now.setattr(ThreadCoalescer, "_leave", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(coalescer.submit(Unit(None, [1])))
+    after = threading.Thread(target=lambda: run(coalescer.submit(Unit(None, [2]))), daemon=True)
+    after.start()
+    after.join(PATIENCE)
+    assert not after.is_alive()

@@ -35,6 +35,7 @@ from holdfast.runtime.watchdog import Watchdog
 
 T = TypeVar("T")
 _watchdog = Watchdog()
+_MOST_INTERRUPTS = 100  # of one thread while it leaves; more are a fault of their own
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -90,7 +91,7 @@ class ThreadCoalescer:
     """Leader and followers: one thread flushes, the others' units gather meanwhile.
 
     An interrupt (Ctrl-C) can hit a thread between any two lines. Whatever it cut short, the
-    thread still leaves in order: `_leave` may run twice, and does everything once.
+    thread still leaves in order: `_leave` may run several times, and does everything once.
     """
 
     def __init__(self, flush: Flush) -> None:
@@ -133,7 +134,7 @@ class ThreadCoalescer:
             try:
                 self._leave(unit)
             except BaseException:
-                self._leave(unit)
+                self._leave_at_last(unit)
                 raise
         return unit.result()
 
@@ -171,7 +172,7 @@ class ThreadCoalescer:
         try:
             self._leave(unit)
         except BaseException:
-            self._leave(unit)
+            self._leave_at_last(unit)
             raise
 
     async def drain(self) -> None:
@@ -221,6 +222,14 @@ class ThreadCoalescer:
                 self._idle.notify_all()
             self._batch = []
             self._leader = following
+
+    def _leave_at_last(self, unit: Unit) -> None:
+        """Leave after all, also when the interrupts do not stop."""
+        for _ in range(_MOST_INTERRUPTS):
+            with contextlib.suppress(BaseException):  # the first one is raised
+                self._leave(unit)
+                return
+        self._leave(unit)
 
     def _break_off(self) -> None:
         """Tell those of the batch who have no answer that the leader was interrupted."""
