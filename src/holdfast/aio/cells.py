@@ -126,7 +126,8 @@ class AsyncCells:
 
     async def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
         """The cell's value, or the default when there is no such cell."""
-        stored = await self._cells.get(self._key(name))
+        key = (self._namespace, self._branch, check_cell_name(name))
+        stored = await self._cells.get(key)
         return default if stored is None else codec.decode(stored[0])
 
     async def get_versioned(self, name: str) -> Cell | None:
