@@ -28,9 +28,7 @@ Topic = tuple[str, str]
 """What a change is about: a log of the store and a namespace, such as ("cells", "default")."""
 
 
-# Unknown to the garbage collector: hundreds are under way at once, and none is in a ring when
-# its caller has been answered.
-class Unit(msgspec.Struct, eq=False, gc=False):
+class Unit(msgspec.Struct, eq=False):
     """What one caller asked for: items of one batch operation, answered or failed as one."""
 
     batch: Any  # see Db.write
