@@ -418,11 +418,13 @@ def _more(event: Event) -> str | None:
     return _encode_more(_More(**names, **attempts, engine_run_ref=ref)).decode()
 
 
-def results(answers: range | Sequence[Appended], events: Sequence[NewEvent]) -> list[AppendResult]:
-    """What the caller hears."""
-    if type(answers) is range:
-        return [AppendResult(run_seq, False, True) for run_seq in answers]
-    return list(map(_result, answers, events))
+def results(append: Append, outcome: Outcome) -> list[AppendResult]:
+    """What the caller hears; Conflict if the call was refused."""
+    if isinstance(outcome, Refused):
+        raise refusal(append, outcome)
+    if isinstance(outcome, range):
+        return [AppendResult(run_seq, False, True) for run_seq in outcome]
+    return list(map(_result, outcome, append.events))
 
 
 def count_new(answers: range | Sequence[Appended]) -> int:

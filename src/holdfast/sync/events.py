@@ -15,7 +15,7 @@ what an event is about, and the same key again changes nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from holdfast import codec
@@ -27,19 +27,16 @@ from holdfast.facets.events import (
     LOG,
     MOST_EVENTS,
     RUN_VIEW,
-    Appended,
     AppendResult,
     Event,
     FeedEvent,
     NewEvent,
-    Refused,
     StoredEvent,
     append_of,
     check_seq,
     new_event,
     read_event,
     read_events,
-    refusal,
     results,
 )
 from holdfast.facets.events_feed import EventSource
@@ -95,12 +92,19 @@ class Events:
         A known key gives the first event's number, whatever else is asked. With `expected_seq`
         the run must be there (0: have no event yet), else it is a Conflict and nothing changes.
         """
+        if self._inline:
+            return (self.append_events((event,), expected_seq=expected_seq))[0]
         require(self._backend, _EVENTS)
-        new = new_event(event)
-        answers = self._append(event.run_id, (new,), expected_seq)
-        if type(answers) is range:  # it is new, as nearly all are
-            return AppendResult(answers.start, False, True)
-        return results(answers, (new,))[0]
+        new = (new_event(event),)
+        append = append_of(self._namespace, event.run_id, new, expected_seq)
+        size = self._size(event.run_id, new)
+        try:
+            (answer,) = run(self._events.append([append], size))
+        finally:
+            self._cache.forget(append.run)
+        if type(answer) is range:  # it is new, as nearly all are
+            return AppendResult(answer.start, False, True)
+        return results(append, answer)[0]
 
     def append_events(self, events: Iterable[Event], *, expected_seq: int | None = None) -> Results:
         """Append events of one run as a whole, or none of them; one result for each."""
@@ -120,11 +124,6 @@ class Events:
         run_id = given[0].run_id
         if any(event.run_id != run_id for event in given):
             raise InvalidArgument("events: of one run at a time; a transaction takes several")
-        return results(self._append(run_id, new, expected_seq), new)
-
-    def _append(
-        self, run_id: str, new: tuple[NewEvent, ...], expected_seq: int | None
-    ) -> range | Sequence[Appended]:
         append = append_of(self._namespace, run_id, new, expected_seq)
         size = self._size(run_id, new)
         try:
@@ -135,9 +134,7 @@ class Events:
                 (answer,) = run(self._events.append([append], size))
         finally:
             self._cache.forget(append.run)
-        if isinstance(answer, Refused):
-            raise refusal(append, answer)
-        return answer
+        return results(append, answer)
 
     def fetch_events(self, run_id: str, *, after_seq: int = 0, limit: int = 1000) -> Found:
         """The run's next events above `after_seq`, in order; none when there is no such run."""
