@@ -102,6 +102,8 @@ BEGIN
                 (key, event_id, event_type, emitted_at, data, more, item)
             WHERE NOT EXISTS (
                 SELECT 1 FROM "holdfast".events AS e WHERE e.run = p_run.id AND e.key = n.key
+            ) AND NOT EXISTS (
+                SELECT 1 FROM unnest(p_events[:n.item - 1]) AS o WHERE o.key = n.key
             ) AND (
                 EXISTS (
                     SELECT 1 FROM "holdfast".events AS e

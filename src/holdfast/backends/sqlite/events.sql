@@ -94,7 +94,9 @@ WHERE run = :run
 UPDATE hf.store_state SET commit_floor = (SELECT commit_id FROM hf.last_commit)
 
 -- name: get_state
-SELECT r.id, (SELECT max(e.run_seq) FROM hf.events AS e WHERE e.run = r.id), s.last_seq, s.payload
+SELECT
+    r.id, coalesce((SELECT max(e.run_seq) FROM hf.events AS e WHERE e.run = r.id), 0),
+    s.last_seq, s.payload
 FROM hf.runs AS r
 LEFT JOIN hf.run_views AS s ON s.run = r.id AND s.view = :view
 WHERE r.namespace = :namespace

@@ -237,6 +237,19 @@ async def test_a_run_that_is_elsewhere_is_a_conflict(world: World, expected: int
 
 
 @EVENTS
+async def test_a_key_said_twice_in_a_call_is_one_event_whatever_the_second_ones_id(
+    world: World,
+) -> None:
+    events = world.store.events
+    event_id = str(uuid4())
+    await events.append_event(event("k1", event_id=event_id))
+    with pytest.raises(Conflict) as caught:
+        await events.append_events([event("k2"), event("k2", event_id=event_id)], expected_seq=9)
+    assert caught.value.facts["expected_seq"] == 9
+    assert "event_id" not in caught.value.facts
+
+
+@EVENTS
 async def test_a_known_event_id_under_a_new_key_is_a_conflict(world: World) -> None:
     events = world.store.events
     event_id = str(uuid4())
