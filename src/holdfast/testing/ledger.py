@@ -143,6 +143,7 @@ async def read_state(store: AsyncStore, names: Iterable[str]) -> State:
     for run_id in await store.events.list_runs():
         events = await store.events.fetch_events(run_id)
         versions = tuple((event.run_seq, event.event_data) for event in reversed(events))
+        assert versions, f"run {run_id!r} is listed, and has no events"
         state[run_id] = CellState(versions)
         snapshot = await store.events.get_snapshot(run_id)
         assert snapshot is not None
