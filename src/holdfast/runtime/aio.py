@@ -201,7 +201,7 @@ class LoopCoalescer:
                     await holder.answers[0].over
                     continue
                 # A caller that gave up before its flush began is simply not written.
-                batch = [unit for unit in take_batch(self._waiting) if _waits(unit)]
+                batch = [unit for unit in take_batch(self._waiting) if not unit.waiter.done()]
                 if batch:
                     self._in_flight = len(batch)
                     rest = self._flush(batch)
@@ -258,10 +258,6 @@ class _LoopHold:
     def release(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
-
-
-def _waits(unit: Unit) -> bool:
-    return not unit.waiter.done()
 
 
 def _resume(batch: list[Unit]) -> None:

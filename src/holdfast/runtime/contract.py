@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -186,7 +187,8 @@ def _forked() -> None:
     HomeProcess.forks += 1
 
 
-os.register_at_fork(after_in_child=_forked)
+if sys.platform != "win32":  # which has no fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 def batch_length(waiting: list[Unit]) -> int:

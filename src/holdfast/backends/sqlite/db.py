@@ -273,7 +273,7 @@ class SqliteDb:
                     writer.execute(_BEGIN)
                 except apsw.BusyError as exc:
                     raise NotBegun(writer.error(exc)) from exc
-                if len(units) == 1:
+                if len(units) == 1:  # a lone caller is spared the grouping
                     unit = units[0]
                     unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
                 else:

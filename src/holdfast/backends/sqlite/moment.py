@@ -59,6 +59,7 @@ class Moments:
         elif len(self.notes) + len(self.rows) > _MOST_NOTES:
             self._drop_notes()
         offset, commit_id, forked, indexed = self._known
+        # As clock.machine_us has it, without a frame for each write.
         return time_ns() // 1000 + offset, commit_id, forked, indexed
 
     def gave_out(self, commit_id: int) -> None:

@@ -1,6 +1,6 @@
--- Nothing: a large table's index is not built anew for what has not been measured here.
-
--- As before, but an event whose key the call itself has said before is not new, whatever its id.
+-- Which id a refusal names: an event whose key the call itself has said before is not new, whatever
+-- its id. Nothing else has changed. (The index of ids stays: a large table's is not built anew for
+-- what has not been measured here.)
 CREATE OR REPLACE FUNCTION hf.append_call(
     p_run hf.runs, p_events hf.new_event[], p_expected bigint, p_now bigint
 ) RETURNS SETOF hf.appended
