@@ -102,6 +102,7 @@ class SqliteDb:
         if self._exclusive:
             self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
         else:
+            self._writer.raw.wal_autocheckpoint(0)  # SQLite's own, on the writer's thread
             connection = SqliteConnection(self.path, self.config)
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
 
