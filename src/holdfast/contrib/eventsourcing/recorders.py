@@ -22,6 +22,9 @@ from holdfast.contrib.eventsourcing.errors import translated
 from holdfast.contrib.eventsourcing.tracking import HoldfastTrackingRecorder
 from holdfast.sync.transaction import Transaction
 
+# Each one that fails is the success of another: many threads on one originator need many.
+_ATTEMPTS: Final = 200
+
 
 class HoldfastAggregateRecorder(AggregateRecorder):
     """Events of aggregates, or their snapshots, without notifications."""
@@ -37,7 +40,9 @@ class HoldfastAggregateRecorder(AggregateRecorder):
     ) -> Sequence[int] | None:
         """Record all of them or none; IntegrityError when a version is there already."""
         with translated():
-            return self.store.transact(lambda tx: self._insert(tx, stored_events, **kwargs))
+            return self.store.transact(
+                lambda tx: self._insert(tx, stored_events, **kwargs), attempts=_ATTEMPTS
+            )
 
     def _insert(
         self,
