@@ -240,7 +240,7 @@ class ThreadCoalescer:
         _wake_answered(self._batch)
 
 
-def _room_to_leave(frames: int = 12) -> None:
+def _room_to_leave(frames: int = 8) -> None:
     """Raise RecursionError now, while nobody counts on this thread, rather than in `_leave`."""
     if frames:
         _room_to_leave(frames - 1)

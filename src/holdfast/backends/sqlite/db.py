@@ -44,6 +44,10 @@ _LONGEST_WAIT = 0.004
 # Of who listens: hints do not get lost here, so it hardly matters.
 _PATIENCE = 5.0
 
+# Pages that lone writes may add to the log before its length is looked at: see checkpoint.py.
+_MOST_UNSEEN = 64
+_PAGE_BYTES = 4096
+
 _BEGIN = "BEGIN IMMEDIATE"
 _COMMIT = "COMMIT"
 
@@ -69,6 +73,7 @@ class SqliteDb:
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
+        self._unseen = 0  # pages that the log has grown by since the last look, roughly
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
@@ -97,9 +102,9 @@ class SqliteDb:
         if self._exclusive:
             self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
         else:
+            self._writer.raw.wal_autocheckpoint(0)  # SQLite's own, on the writer's thread
             connection = SqliteConnection(self.path, self.config)
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
-            self._checkpointer.watch(self._writer)
 
     def write(
         self,
@@ -176,6 +181,7 @@ class SqliteDb:
         else:
             await self.runtime.offload(lambda: self._writer.run(_COMMIT), on=self._thread)
         self._writer.moments.committed()
+        self._look_at_log()
 
     def look(self, work: Callable[[SqliteConnection], T]) -> T:
         """The work's result, outside any transaction; for migrations, before first use."""
@@ -276,8 +282,10 @@ class SqliteDb:
                 if len(units) == 1:  # a lone caller is spared the grouping
                     unit = units[0]
                     unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
+                    self._unseen += 2 * len(unit.items) + unit.size // _PAGE_BYTES
                 else:
                     apply_now(units, writer, repeat=repeat)
+                    self._unseen = _MOST_UNSEEN
                 committing = True
                 writer.execute(_COMMIT)
                 writer.moments.committed()
@@ -292,8 +300,15 @@ class SqliteDb:
                     writer.rollback()
         for unit in units:
             unit.settled = True
+        if self._unseen >= _MOST_UNSEEN:
+            self._look_at_log()
         if self.hub.topics:
             self.hub.tell(unit.topic for unit in units)
+
+    def _look_at_log(self) -> None:
+        self._unseen = 0
+        if self._checkpointer is not None:
+            self._checkpointer.look(self._writer)
 
     async def _patiently(
         self,

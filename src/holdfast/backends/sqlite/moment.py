@@ -70,9 +70,8 @@ class Moments:
 
     def committed(self) -> None:
         """The transaction is done: the file's version is ours."""
-        changes = self._changes()
-        if self.open and self._at[1] == changes:
-            self._at = (self._version(), changes)
+        if self.open:  # else nobody has looked whether others had written before
+            self._at = (self._version(), self._at[1])
         self.open = False
 
     def forget(self) -> None:
