@@ -98,7 +98,9 @@ class Statements:
         )
         result = _only((yield from generators.execute(self._pgconn)))
         adapt.set_pgresult(result)
-        return adapt.load_rows(0, result.ntuples, tuple)
+        rows = adapt.load_rows(0, result.ntuples, tuple)
+        adapt.set_pgresult(None, set_loaders=False)  # else it lives until the next use
+        return rows
 
     def _prepare(self, statement: _Statement, types: tuple[int, ...]) -> PQGen[bytes]:
         self._names += 1
