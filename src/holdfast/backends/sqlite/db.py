@@ -13,9 +13,9 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -73,6 +73,7 @@ class SqliteDb:
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
+        self._write_all = self._transact_apart if self._exclusive else self._transact
         self._unseen = 0  # pages that the log has grown by since the last look, roughly
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
@@ -112,7 +113,7 @@ class SqliteDb:
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Coroutine[Any, Any, Sequence[Answer]]:
+    ) -> Awaitable[Sequence[Answer]]:
         """See Db."""
         self.check()
         if self.transactions:
@@ -239,7 +240,7 @@ class SqliteDb:
 
     def _flush(self, units: list[Unit]) -> Awaitable[None] | None:
         try:
-            self._transact(units, repeat=False)
+            self._write_all(units, repeat=False)
         except NotBegun:
             return settle(units, self._attempt)
         except StoreError as error:
@@ -261,43 +262,47 @@ class SqliteDb:
         """All units in one transaction, as soon as no other process is in the way."""
         del patient  # the one lock here is waited for before anything begins
         await self._patiently(
-            lambda: self._transact(units, repeat=repeat),
+            lambda: self._write_all(units, repeat=repeat),
             sleep or self.runtime.sleep,
             busy=NotBegun,
             give_up=NotBegun,
         )
 
+    def _transact_apart(self, units: list[Unit], *, repeat: bool) -> None:
+        """The same where the writer reads too."""
+        with self._readers.kept_out:
+            self._transact(units, repeat=repeat)
+
     def _transact(self, units: list[Unit], *, repeat: bool) -> None:
         """All units in one transaction, now; NotBegun if another process is in the way."""
         writer = self._writer
-        with self._readers.kept_out:
-            committing = False
+        committing = False
+        try:
+            if writer.raw.in_transaction or writer.moments.open:
+                writer.rollback()  # what an interrupted thread left behind
             try:
-                if writer.raw.in_transaction or writer.moments.open:
-                    writer.rollback()  # what an interrupted thread left behind
-                try:
-                    writer.execute(_BEGIN)
-                except apsw.BusyError as exc:
-                    raise NotBegun(writer.error(exc)) from exc
-                if len(units) == 1:  # a lone caller is spared the grouping
-                    unit = units[0]
-                    unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
-                    self._unseen += 2 * len(unit.items) + unit.size // _PAGE_BYTES
-                else:
-                    apply_now(units, writer, repeat=repeat)
-                    self._unseen = _MOST_UNSEEN
-                committing = True
-                writer.execute(_COMMIT)
-                writer.moments.committed()
-            except DRIVER_ERRORS as exc:
-                error = writer.error(exc)
-                writer.moments.forget()
-                # The log may hold the commit, whole but not synced: a crash brings it to life.
-                error.outcome_unknown = committing
-                raise error from exc
-            finally:
-                if writer.raw.in_transaction:
-                    writer.rollback()
+                writer.execute(_BEGIN)
+            except apsw.BusyError as exc:
+                raise NotBegun(writer.error(exc)) from exc
+            if len(units) == 1:  # a lone caller is spared the grouping
+                unit = units[0]
+                unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
+                self._unseen += 2 * len(unit.items) + unit.size // _PAGE_BYTES
+            else:
+                apply_now(units, writer, repeat=repeat)
+                self._unseen = _MOST_UNSEEN
+            committing = True
+            writer.execute(_COMMIT)
+            writer.moments.committed()
+        except DRIVER_ERRORS as exc:
+            error = writer.error(exc)
+            writer.moments.forget()
+            # The log may hold the commit, whole but not synced: a crash brings it to life.
+            error.outcome_unknown = committing
+            raise error from exc
+        finally:
+            if writer.raw.in_transaction:
+                writer.rollback()
         for unit in units:
             unit.settled = True
         if self._unseen >= _MOST_UNSEEN:
