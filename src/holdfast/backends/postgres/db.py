@@ -8,7 +8,7 @@ error says so.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -45,7 +45,7 @@ class PostgresDb:
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Coroutine[Any, Any, Sequence[Answer]]:
+    ) -> Awaitable[Sequence[Answer]]:
         """See Db."""
         if self.transactions:
             refuse_inside(self)
@@ -57,7 +57,7 @@ class PostgresDb:
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Coroutine[Any, Any, Sequence[Answer]]:
+    ) -> Awaitable[Sequence[Answer]]:
         """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
         return self._coalescer(batch).submit(Unit(batch, items, size, topic))
