@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from holdfast import AsyncStore, InvalidArgument, NotFound, Timeout, Unavailable
-from holdfast.backends.postgres.connection import AsyncConnection, BlockingConnection, PgConnection
+from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.pooler import PooledAsync, PooledBlocking
+from holdfast.backends.postgres.statements import PreparedAsync, PreparedBlocking
 from holdfast.testing.bouncer import PgBouncer, need_pgbouncer
 from holdfast.testing.servers import PostgresServer
 from holdfast.testing.world import Colour
@@ -75,7 +76,7 @@ def test_store_notices_the_pooler_by_itself(
     direct, pooled = open_store(database), open_store(bouncer.through(database))
     for store in (direct, pooled):
         colour.run(store.ping())
-    assert type(idle_connection(direct)) in {BlockingConnection, AsyncConnection}
+    assert type(idle_connection(direct)) in {PreparedBlocking, PreparedAsync}
     assert type(idle_connection(pooled)) in {PooledBlocking, PooledAsync}
 
 

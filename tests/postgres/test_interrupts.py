@@ -27,6 +27,8 @@ TRACED = {
         "postgres/pool",
         "postgres/connection",
         "postgres/db",
+        "postgres/driver",
+        "postgres/statements",
         "postgres/sessions",
         "sql/sessions",
         "sql/snapshot",
@@ -156,10 +158,10 @@ def test_places_are_neither_lost_nor_multiplied() -> None:
     limiter = BlockingRuntime().limiter(3)
 
     def take_and_leave() -> None:
-        place = run(limiter.acquire(0.001))
-        assert place is not None
-        place.release()
-        place.release()
+        for place in (run(limiter.acquire(0.001)), limiter.at_once()):
+            assert place is not None
+            place.release()
+            place.release()
 
     def check() -> None:
         taken = [run(limiter.acquire(0.001)) for _ in range(4)]

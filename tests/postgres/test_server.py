@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -19,12 +20,15 @@ import pytest
 import holdfast
 from holdfast import StoreConfig
 from holdfast.backends.postgres.db import PostgresDb
+from holdfast.backends.sql.migrate import load_migrations
 from holdfast.backends.sql.queries import load, postgres
 from holdfast.runtime.blocking import run
 from holdfast.testing.servers import PostgresServer
 
 Url = Callable[[], str]
 PATIENCE = 30
+HOUR_US = 3600 * 1_000_000
+BEFORE_CONSTANT_OFFSET = 8
 
 
 @pytest.fixture(scope="module")
@@ -213,14 +217,18 @@ def test_one_statement_per_operation(url: Url) -> None:
     assert (writes, reads, sum(done.values())) == (23, 10, 33)
 
 
-def test_every_kind_of_write_is_the_same_prepared_statement(url: Url) -> None:
+def test_writes_of_a_kind_are_the_same_prepared_statement(url: Url) -> None:
     with holdfast.open(url()) as store:
+        counted = _Counted(store)
         store.cells.set("x", 1)
         store.cells.cas("x", 1, None)
         store.cells.cas("x", 2**40, 1)
-        store.cells.delete("x")
-        counted = _Counted(store)
         assert sum("write_cell(" in text for text in counted.statements()) == 1
+        store.cells.delete("x")
+        store.cells.cas("x", None, "new")
+        store.cells.init("x", 0)
+        store.cells.set("x", 2, op_id=uuid4())
+        assert sum("write_cell(" in text for text in counted.statements()) == 2
         for size in (2, 30, 300):
             store.cells.set_many({str(number): number for number in range(size)})
         assert sum("write_cells(" in text for text in counted.statements()) == 1
@@ -289,6 +297,8 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
         "upto": 2**60,
         "everything": 2**60,
         "op_id": "0" * 32,
+        "expected": "-1",
+        "value": "1",
         "since_epoch": 1,
         "since_xid": 1,
         "since_seq": 1,
@@ -299,7 +309,7 @@ def test_no_query_reads_a_whole_table(url: Url) -> None:
     reads = ["get_cells", "get_cell_at", "list_versions", "list_names", "list_names_upto"]
     reads += ["list_level_versions", "get_branch_cell", "get_states", "list_merged"]
     reads += ["read_changes"]
-    for name in reads:
+    for name in [*reads, "write_live_cell"]:
         with psycopg.connect(target.partition("?")[0], autocommit=True) as raw:
             raw.execute("SET plan_cache_mode = force_generic_plan")
             raw.prepare_threshold = 0
@@ -321,6 +331,22 @@ def test_database_newer_than_the_code_is_refused(url: Url, database: str) -> Non
         raw.execute(f"INSERT INTO {schema}.migrations VALUES (9999, 'future', now())")
     with pytest.raises(holdfast.InvalidState, match=r"version 9999.*upgrade Holdfast"):
         holdfast.open(target)
+
+
+def test_clock_moved_before_its_offset_was_a_constant_stays_moved(
+    url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = url()
+    with monkeypatch.context() as then:
+        known = load_migrations("holdfast.backends.postgres")[:BEFORE_CONSTANT_OFFSET]
+        then.setattr("holdfast.backends.postgres.migrate.load_migrations", lambda _: known)
+        with holdfast.open(target) as store:
+            real = store.now()
+            run(store._backend.move_clock(HOUR_US))  # noqa: SLF001 - for tests only
+    with holdfast.open(target) as store:
+        assert store.now() - real >= timedelta(hours=1)
+        run(store._backend.move_clock(HOUR_US))  # noqa: SLF001 - for tests only
+        assert store.now() - real >= timedelta(hours=2)
 
 
 def test_migrate_false_refuses_an_empty_database(url: Url) -> None:

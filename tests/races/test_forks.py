@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.backends.sql.queries import load, postgres
 from holdfast.testing.fleet import Fleet
 from holdfast.testing.servers import PostgresServer
 
@@ -46,16 +47,31 @@ def database(postgres: PostgresServer) -> str:
     return postgres.create_database()
 
 
-def test_fork_waits_for_a_writer_in_flight(database: str) -> None:
+@pytest.mark.parametrize("statement", ["write_live_cell", "write_cell"])
+def test_fork_waits_for_a_writer_in_flight(database: str, statement: str) -> None:
     with holdfast.open(database) as store, psycopg.connect(database) as writer:
         store.cells.set("x", "before")
-        _write_in_flight(writer, "x", "in flight")
+        _write_in_flight(writer, "x", "in flight", statement)
         with ThreadPoolExecutor(1) as pool:
             forked = pool.submit(store.branches.fork, "b")
             _wait_for_a_waiter(database, forked)
             writer.commit()
             forked.result(timeout=PATIENCE)
         assert store.cells.on("b").get("x") == "in flight"
+
+
+def test_writer_waits_for_a_fork_in_flight_and_comes_after_it(database: str) -> None:
+    with holdfast.open(database) as store, psycopg.connect(database) as forking:
+        store.cells.set("x", "before")
+        forking.execute(
+            "SELECT holdfast.fork_branch('default', 'b', 'main', gen_random_uuid(), 100)"
+        )
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(store.cells.set, "x", "after")
+            _wait_for_a_waiter(database, written)
+            forking.commit()
+            assert written.result(timeout=PATIENCE) == 2
+        assert (store.cells.get("x"), store.cells.on("b").get("x")) == ("after", "before")
 
 
 def test_fork_point_from_the_sequence_alone_does_change(database: str) -> None:
@@ -120,12 +136,25 @@ def test_merge_into_a_branch_that_is_being_deleted_finds_it_gone(database: str) 
         assert raw.execute("SELECT * FROM holdfast.merges").fetchall() == []
 
 
-def _write_in_flight(writer: psycopg.Connection[tuple[object, ...]], name: str, value: str) -> None:
+def _write_in_flight(
+    writer: psycopg.Connection[Any], name: str, value: str, statement: str = "write_live_cell"
+) -> None:
     """Write a cell as the store does, and leave the transaction open."""
+    queries = load("holdfast.backends.postgres", "cells.sql", postgres("holdfast"))
     writer.execute(
-        "SELECT holdfast.write_cell('default', 'main', %s, -1, %s, gen_random_uuid(),"
-        " false, false, NULL, NULL, NULL)",
-        (name, f'"{value}"'),
+        queries[statement].encode(),
+        {
+            "namespace": "default",
+            "branch": "main",
+            "name": name,
+            "expected": "-1",
+            "value": f'"{value}"',
+            "op_id": uuid4().hex,
+            "look_up": False,
+            "repeat": False,
+            "versions": None,
+            "age_us": None,
+        },
     )
 
 

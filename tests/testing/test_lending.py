@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import psycopg
@@ -88,6 +89,7 @@ def test_who_still_holds_a_store_at_the_end_is_told(server: PostgresServer) -> N
 
 def use(store: Store) -> list[object]:
     """Put something into every table; what the store says to it, without times."""
+    moved = store.now() - datetime.now(UTC) > timedelta(minutes=30)
     store.transport.create_group("g", "a.>")
     store.transport.publish("a.b", 1, message_id="m")
     delivery = store.transport.fetch("g")
@@ -101,7 +103,7 @@ def use(store: Store) -> list[object]:
     appended = store.events.append_event(Event("run", "Noted", "key"))
     store.events.keep_snapshot("run")
     run(backend_of(cast("AsyncStore", store)).move_clock(3_600_000_000))
-    return [delivery.number, versions, merged, appended.run_seq, store.events.list_runs()]
+    return [moved, delivery.number, versions, merged, appended.run_seq, store.events.list_runs()]
 
 
 def everything(url: str) -> dict[str, list[Any]]:

@@ -142,6 +142,10 @@ async def apply_grouped(
 
     What they find becomes their answers only when the transaction has committed.
     """
+    if len(units) == 1:
+        (alone,) = units
+        alone.answers = await alone.batch.apply(on, alone.items, repeat=repeat)
+        return
     for members, items in _grouped(units):
         _hand_out(await members[0].batch.apply(on, items, repeat=repeat), members)
 

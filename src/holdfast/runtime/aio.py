@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import threading
 import types
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -206,7 +207,7 @@ class LoopCoalescer:
                         await rest
                     self._in_flight = 0
                     _resume(batch)
-                    await asyncio.sleep(0)
+                    await _turn()
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
             for unit in batch + self._waiting:
@@ -265,29 +266,53 @@ def _resume(batch: list[Unit]) -> None:
 
 
 class _LoopLimiter:
+    """A semaphore whose places can be had without a coroutine."""
+
     def __init__(self, places: int) -> None:
-        self._semaphore = asyncio.Semaphore(places)
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def at_once(self) -> Place | None:
+        if not self._free:
+            return None
+        self._free -= 1
+        return _LoopPlace(self)
 
     async def acquire(self, patience: float) -> Place | None:
-        if not self._semaphore.locked():  # as nearly always: no timer for that
-            await self._semaphore.acquire()
-            return _LoopPlace(self._semaphore)
+        place = self.at_once()
+        if place is not None:  # as nearly always: no timer for that
+            return place
+        handed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(handed)
         try:
             async with asyncio.timeout(patience):
-                await self._semaphore.acquire()
-        except TimeoutError:
-            return None
-        return _LoopPlace(self._semaphore)
+                await handed
+        except BaseException as exc:
+            if handed.done() and not handed.cancelled():
+                self.free()  # it came too late
+            if isinstance(exc, TimeoutError):
+                return None
+            raise
+        return _LoopPlace(self)
+
+    def free(self) -> None:
+        """Hand one place on to who has waited longest."""
+        while self._waiting:
+            handed = self._waiting.popleft()
+            if not handed.done():
+                handed.set_result(None)
+                return
+        self._free += 1
 
 
 class _LoopPlace:
-    def __init__(self, semaphore: asyncio.Semaphore) -> None:
-        self._semaphore: asyncio.Semaphore | None = semaphore
+    def __init__(self, limiter: _LoopLimiter) -> None:
+        self._limiter: _LoopLimiter | None = limiter
 
     def release(self) -> None:
-        if self._semaphore is not None:
-            self._semaphore.release()
-            self._semaphore = None
+        if self._limiter is not None:
+            self._limiter.free()
+            self._limiter = None
 
 
 class _LoopSignal:

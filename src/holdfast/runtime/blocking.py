@@ -300,6 +300,12 @@ class _ThreadLimiter:
         for _ in range(places):
             self.free.put(_Token(self))
 
+    def at_once(self) -> Place | None:
+        try:
+            return _ThreadPlace(self.free, [self.free.get_nowait()])
+        except queue.Empty:
+            return None
+
     async def acquire(self, patience: float) -> Place | None:
         try:
             return _ThreadPlace(self.free, [self.free.get(timeout=patience)])

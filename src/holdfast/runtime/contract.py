@@ -105,6 +105,9 @@ class Place(Protocol):
 class Limiter(Protocol):
     """Lets so many callers in at a time."""
 
+    def at_once(self) -> Place | None:
+        """A place, or None when none is free."""
+
     async def acquire(self, patience: float) -> Place | None:
         """A place, or None when none was free in time."""
 
@@ -209,6 +212,8 @@ def batch_length(waiting: list[Unit]) -> int:
 
 def take_batch(waiting: list[Unit]) -> list[Unit]:
     """Remove and return the units of the next flush."""
+    if len(waiting) == 1 and waiting[0].batch is not HOLD:
+        return [waiting.pop()]
     count = batch_length(waiting)
     batch = waiting[:count]
     del waiting[:count]

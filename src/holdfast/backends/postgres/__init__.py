@@ -7,7 +7,7 @@ In the schema `holdfast` (or `?schema=`):
     branches        branches other than `main`, which is id 0 everywhere
     merges          the last merge of two branches, and one under way
     cuts            a view: commits at which a branch is looked at from elsewhere
-    store_state     one row: the clock's offset
+    store_state     one row: the clock's offset, which clock_offset_us() returns too
     commit_ids      the sequence that every write draws from
     migrations      which migrations the database has
     write_cell()    one write: the rule, in one round trip

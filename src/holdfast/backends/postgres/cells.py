@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.connection import PgConnection
@@ -18,7 +18,15 @@ from holdfast.backends.sql.cells import (
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.codec import INT64_MAX
 from holdfast.errors import Unavailable
-from holdfast.facets.cells import MAIN, CellKey, CellOutcome, CellWrite, Retention, StoredCell
+from holdfast.facets.cells import (
+    ABSENT,
+    MAIN,
+    CellKey,
+    CellOutcome,
+    CellWrite,
+    Retention,
+    StoredCell,
+)
 
 _PRUNE_SLICE = 100
 _NO_BRANCH = -(2**63)
@@ -32,7 +40,7 @@ class PostgresCells(SqlCells):
         queries = load(__package__, "cells.sql", dialect)
         keep = Keep(retention)
         batches = CellBatches(
-            write=WriteCells(queries["write_cell"], queries["write_cells"], keep),
+            write=WriteCells(queries, keep),
             trim=TrimCells(queries["prune_cells"], keep),
         )
         own = CellQueries(
@@ -101,19 +109,22 @@ class ReadCells:
 class WriteCells:
     """Sets, swaps and deletes; the same cell may come many times."""
 
-    def __init__(self, one: str, many: str, keep: Keep) -> None:
-        self._one = one
-        self._many = many
+    def __init__(self, queries: Mapping[str, str], keep: Keep) -> None:
+        self._live = queries["write_live_cell"]
+        self._one = queries["write_cell"]
+        self._many = queries["write_cells"]
         self._keep = keep
 
     async def apply(
         self, on: PgConnection, items: Sequence[CellWrite], *, repeat: bool
     ) -> list[CellOutcome]:
         """See Batch."""
-        if len(items) == 1:
+        if len(items) > 1:
+            rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
+        elif repeat or self._keep.needed or not _to_live_cell(items[0]):
             rows = await on.fetch(self._one, self._params(items[0], repeat=repeat))
         else:
-            rows = await on.fetch(self._many, self._arrays(items, repeat=repeat))
+            rows = await on.fetch(self._live, _live_params(items[0]))
         # An applied write is safe: its operation id is taken now, so a first try that the
         # server has yet to run must fail. A refusal leaves no such mark.
         return [_outcome(answer, repeat=repeat) for (answer,) in rows]
@@ -147,6 +158,27 @@ class WriteCells:
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }
+
+
+def _to_live_cell(write: CellWrite) -> bool:
+    """True for what changes a cell of `main` that is there, and cannot be a repeat."""
+    return (
+        write.expected != ABSENT
+        and write.payload is not None
+        and write.key[1] == MAIN
+        and not write.op_given
+    )
+
+
+def _live_params(write: CellWrite) -> dict[str, object]:
+    namespace, _, name = write.key
+    return {
+        "namespace": namespace,
+        "name": name,
+        "expected": str(write.expected),
+        "value": write.payload,
+        "op_id": write.op_id.hex(),
+    }
 
 
 def _outcome(answer: int | None, *, repeat: bool) -> CellOutcome:

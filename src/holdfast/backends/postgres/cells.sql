@@ -112,6 +112,43 @@ LEFT JOIN LATERAL (
 ) AS v ON true
 ORDER BY c.name
 
+-- name: write_live_cell
+-- A value for a cell that is there, on `main`, under an operation id that is new: what nearly
+-- every write is, without what write_cell does for the others. It counts on nothing that was read
+-- before a lock was waited for: the update looks again at the row it has locked, and the branch's
+-- lock, which must be there before a commit id is drawn, is had at once or not at all. Where
+-- nothing was updated, write_cell finds out why, in statements of its own.
+WITH head AS (
+    UPDATE hf.cells AS c
+    SET version = c.version + 1,
+        commit_id = nextval('hf.commit_ids'),
+        updated_at = greatest(c.updated_at, hf.now_us()),
+        feed_xid = greatest(c.feed_xid, pg_current_xact_id())
+    WHERE c.namespace = :namespace
+      AND c.branch_id = 0
+      AND c.name = :name
+      AND NOT c.deleted
+      AND :expected::bigint IN (-1, c.version)
+      AND pg_try_advisory_xact_lock_shared(hashtextextended(:namespace, 0))
+    RETURNING c.version, c.commit_id, c.updated_at, c.feed_xid
+),
+made AS (
+    INSERT INTO hf.cell_versions AS v
+        (commit_id, namespace, branch_id, name, version, updated_at, op_id, feed_xid, value)
+    SELECT
+        h.commit_id, :namespace, 0, :name, h.version, h.updated_at, :op_id::uuid, h.feed_xid,
+        :value::text
+    FROM head AS h
+    RETURNING v.version
+)
+SELECT coalesce(
+    (SELECT m.version FROM made AS m),
+    hf.write_cell(
+        :namespace, 'main', :name, :expected::bigint, :value::text, :op_id::uuid, false, false,
+        NULL, NULL, NULL
+    )
+)
+
 -- name: write_cell
 SELECT hf.write_cell(
     :namespace, :branch, :name, :expected::bigint, :value::text, :op_id::uuid,

@@ -1,30 +1,27 @@
 """One psycopg connection behind the coroutine core's `fetch`, in both colours.
 
-Settings belong to the connection, and statements are prepared; what a pooler
-between us and the server does to that is in `pooler.py`.
-
-The server enforces `statement_timeout`. A server that has vanished enforces
-nothing, so the client waits a little longer than that and then gives the
-connection up.
+These take any connection of psycopg's, as one that was joined. The store's own have their
+statements prepared, in `statements.py`; what a pooler between us and the server does to
+settings and statements is in `pooler.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import psycopg
-from psycopg import generators, waiting
-from psycopg.abc import Params, PQGen
+from psycopg import generators
+from psycopg.abc import Params
 from psycopg.rows import tuple_row
 
+from holdfast.backends.postgres.driver import AsyncDriver, BlockingDriver
 from holdfast.backends.postgres.errors import translate
 from holdfast.backends.sql.db import Row
 from holdfast.clock import Duration
 from holdfast.config import seconds
 
-RV = TypeVar("RV")
 _GRACE = 2.0
 _IDLE_IN_TRANSACTION = 60
 _LONGEST = 2_147_483.0  # seconds: the server counts milliseconds in 32 bits
@@ -143,7 +140,7 @@ class BlockingConnection:
     @property
     def usable(self) -> bool:
         """See PgConnection."""
-        return _usable(self._raw)
+        return self._raw.pgconn.transaction_status == _IDLE
 
     @property
     def in_transaction(self) -> bool:
@@ -207,7 +204,7 @@ class AsyncConnection:
     @property
     def usable(self) -> bool:
         """See PgConnection."""
-        return _usable(self._raw)
+        return self._raw.pgconn.transaction_status == _IDLE
 
     @property
     def in_transaction(self) -> bool:
@@ -215,46 +212,8 @@ class AsyncConnection:
         return self._raw.pgconn.transaction_status in _IN_TRANSACTION
 
 
-# psycopg's own `wait` asks the server to cancel the statement of whoever is cancelled or
-# interrupted, 10 s long when it does not answer. What we do instead is `abandon`.
-
-
-class BlockingDriver(psycopg.Connection[Any]):
-    """psycopg's connection, with a limit on how long an answer may take."""
-
-    answer_timeout: float | None = None
-
-    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """See above."""
-        timeout = timeout or self.answer_timeout
-        return waiting.wait(gen, self.pgconn.socket, interval=interval, timeout=timeout)
-
-    def __del__(self, *_: object) -> None:
-        """Go without psycopg's warning: after an interrupt nobody may be left to close it."""
-
-
-class AsyncDriver(psycopg.AsyncConnection[Any]):
-    """psycopg's connection, with a limit on how long an answer may take."""
-
-    answer_timeout: float | None = None
-
-    async def wait(
-        self,
-        gen: PQGen[RV],
-        interval: float = 0.1,
-        timeout: float | None = None,  # noqa: ASYNC109 - psycopg's signature
-    ) -> RV:
-        """See above."""
-        timeout = timeout or self.answer_timeout
-        return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
-
-
+_IDLE = psycopg.pq.TransactionStatus.IDLE  # a closed connection's status is UNKNOWN
 _IN_TRANSACTION = {
     psycopg.pq.TransactionStatus.INTRANS,
     psycopg.pq.TransactionStatus.INERROR,
 }
-
-
-def _usable(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    # A closed connection's status is UNKNOWN.
-    return raw.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE

@@ -14,16 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 
-from holdfast.backends.postgres.connection import (
-    AsyncConnection,
-    AsyncDriver,
-    BlockingConnection,
-    BlockingDriver,
-    PgConnection,
-    bounded,
-)
+from holdfast.backends.postgres.connection import PgConnection, bounded
+from holdfast.backends.postgres.driver import AsyncDriver, BlockingDriver
 from holdfast.backends.postgres.errors import translate_connect
 from holdfast.backends.postgres.pooler import PooledAsync, PooledBlocking, limits
+from holdfast.backends.postgres.statements import PreparedAsync, PreparedBlocking
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, StoreError, Unavailable
 from holdfast.runtime import Runtime
@@ -116,9 +111,9 @@ class Connector:
     async def _connect_to(self, conninfo: str) -> BlockingDriver | AsyncDriver:
         raw: BlockingDriver | AsyncDriver
         if self._blocking:
-            raw = BlockingDriver.connect(conninfo, autocommit=True, prepare_threshold=0)
+            raw = BlockingDriver.connect(conninfo, autocommit=True, prepare_threshold=None)
         else:
-            raw = await AsyncDriver.connect(conninfo, autocommit=True, prepare_threshold=0)
+            raw = await AsyncDriver.connect(conninfo, autocommit=True, prepare_threshold=None)
         raw.answer_timeout = self._answer_timeout
         return raw
 
@@ -126,10 +121,10 @@ class Connector:
         if isinstance(raw, BlockingDriver):
             if self._pooled:
                 return PooledBlocking(raw, self.where, self._limits)
-            return BlockingConnection(raw, self.where)
+            return PreparedBlocking(raw, self.where)
         if self._pooled:
             return PooledAsync(raw, self.where, self._limits)
-        return AsyncConnection(raw, self.where)
+        return PreparedAsync(raw, self.where)
 
 
 def _checked_listen_url(config: StoreConfig) -> str | None:

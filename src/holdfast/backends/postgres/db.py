@@ -8,7 +8,7 @@ error says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -39,29 +39,28 @@ class PostgresDb:
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
         self._alone: WeakSet[Coalescer] = WeakSet()  # who flushes is held by its flush
 
-    async def write(
+    def write(
         self,
         batch: Batch[Item, Answer],
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Awaitable[Sequence[Answer]]:
         """See Db."""
         if self.transactions:
             refuse_inside(self)
-        return await self.read(batch, items, size, topic)
+        return self.read(batch, items, size, topic)
 
-    async def read(
+    def read(
         self,
         batch: Batch[Item, Answer],
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Awaitable[Sequence[Answer]]:
         """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
-        unit = Unit(batch, items, size, topic)
-        return await self._coalescer(batch).submit(unit)
+        return self._coalescer(batch).submit(Unit(batch, items, size, topic))
 
     async def write_alone(
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int, topic: Topic
@@ -140,7 +139,24 @@ class PostgresDb:
         )
 
     async def _flush(self, units: list[Unit]) -> None:
-        await settle(units, self._attempt)
+        """The first attempt on a connection that is there: nearly always that is all there is."""
+        lease = self._pool.at_hand()
+        if lease is None:
+            await settle(units, self._attempt)
+            return
+        try:
+            await apply_grouped(units, lease.connection, repeat=False)
+        except BaseException as exc:
+            await lease.end(exc)
+            if not isinstance(exc, StoreError):
+                raise
+            failed = exc
+        else:
+            if not lease.give_back():
+                await lease.end(None)
+            self._answered(units)
+            return
+        await settle(units, self._attempt, failed=failed)
 
     async def _attempt(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """All units in one statement: they share a batch, so it is one group."""
@@ -156,6 +172,9 @@ class PostgresDb:
             finally:
                 if not patient and connection.usable:
                     await connection.limit_lock_wait(None)
+        self._answered(units)
+
+    def _answered(self, units: list[Unit]) -> None:
         for unit in units:
             unit.settled = True
-        self.exchange.tell(unit.topic for unit in units)
+        self.exchange.tell({unit.topic for unit in units})

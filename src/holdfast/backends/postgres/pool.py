@@ -32,6 +32,17 @@ class Pool:
         self._idle: list[PgConnection] = []
         self._closed = False
 
+    def at_hand(self) -> Lease | None:
+        """The same as `take`, if there is an idle connection: nothing has to be awaited then."""
+        place = self._places.at_once()
+        if place is None:
+            return None
+        try:
+            return Lease(self, place, self._idle.pop())
+        except IndexError:
+            place.release()
+            return None
+
     async def take(self) -> Lease:
         """A connection on loan; it comes back at the end of an `async with`."""
         place = await self._places.acquire(self._patience)
@@ -45,6 +56,13 @@ class Pool:
         except BaseException:
             place.release()
             raise
+
+    def keep(self, connection: PgConnection) -> bool:
+        """Keep the connection for the next caller if it is as it was; else see `take_back`."""
+        if self._closed or not connection.usable:
+            return False
+        self._idle.append(connection)
+        return True
 
     async def take_back(self, connection: PgConnection, *, trusted: bool) -> None:
         """Keep the connection for the next caller, or close it when it cannot be used again."""
@@ -84,10 +102,10 @@ class Lease:
     def __init__(self, pool: Pool, place: Place, connection: PgConnection) -> None:
         self._pool = pool
         self._place = place
-        self._connection = connection
+        self.connection = connection
 
     async def __aenter__(self) -> PgConnection:
-        return self._connection
+        return self.connection
 
     async def __aexit__(
         self,
@@ -95,16 +113,27 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.end(error)
+
+    def give_back(self) -> bool:
+        """End at once what went well; False if there is more to it, for `end` to do."""
+        if not self._pool.keep(self.connection):
+            return False
+        self._place.release()
+        return True
+
+    async def end(self, error: BaseException | None) -> None:
+        """Give the connection back after that error, or none."""
         try:
             # Whoever was cancelled or interrupted may have left the driver half way.
             trusted = error is None or isinstance(error, StoreError)
-            await self._pool.take_back(self._connection, trusted=trusted)
+            await self._pool.take_back(self.connection, trusted=trusted)
         finally:
             self._place.release()
 
     def drop(self) -> None:
         """Close the connection and give the place back at once; for who can wait for nothing."""
         try:
-            self._connection.drop()
+            self.connection.drop()
         finally:
             self._place.release()

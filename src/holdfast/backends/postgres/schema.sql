@@ -359,6 +359,10 @@ CREATE FUNCTION holdfast.cell_write_applies(p_expected bigint, p_live bigint, p_
     LANGUAGE sql IMMUTABLE
     RETURN (((p_expected = '-1'::integer) OR (p_expected = p_live)) AND ((p_value IS NOT NULL) OR (p_live > 0)));
 
+CREATE FUNCTION holdfast.clock_offset_us() RETURNS bigint
+    LANGUAGE sql STABLE
+    RETURN 0;
+
 CREATE FUNCTION holdfast.cluster() RETURNS text
     LANGUAGE plpgsql
     AS $$
@@ -975,16 +979,24 @@ CREATE FUNCTION holdfast.messages_ahead(p_group holdfast.groups, p_limit bigint)
     WHERE e.epoch = p_group.epoch
 $$;
 
-CREATE TABLE holdfast.store_state (
-    id integer NOT NULL,
-    clock_offset_us bigint NOT NULL,
-    record_indexes bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT store_state_id_check CHECK ((id = 1))
-);
+CREATE FUNCTION holdfast.move_clock() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.clock_offset_us <> "holdfast".clock_offset_us() THEN
+        EXECUTE format(
+            'CREATE OR REPLACE FUNCTION %I.clock_offset_us() RETURNS bigint '
+            'LANGUAGE sql STABLE RETURN %s',
+            TG_TABLE_SCHEMA, NEW.clock_offset_us
+        );
+    END IF;
+    RETURN NULL;
+END
+$$;
 
 CREATE FUNCTION holdfast.now_us() RETURNS bigint
     LANGUAGE sql
-    RETURN (((date_part('epoch'::text, clock_timestamp()) * (1000000)::double precision))::bigint + (SELECT store_state.clock_offset_us FROM holdfast.store_state WHERE (store_state.id = 1)));
+    RETURN (((date_part('epoch'::text, clock_timestamp()) * (1000000)::double precision))::bigint + holdfast.clock_offset_us());
 
 CREATE FUNCTION holdfast.prune_cells(p_namespace text, p_branch text, p_first text, p_last text, p_slice bigint, p_versions bigint, p_age_us bigint) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -1832,6 +1844,13 @@ ALTER TABLE holdfast.runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE holdfast.store_state (
+    id integer NOT NULL,
+    clock_offset_us bigint NOT NULL,
+    record_indexes bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT store_state_id_check CHECK ((id = 1))
+);
+
 ALTER TABLE ONLY holdfast.branches
     ADD CONSTRAINT branches_pkey PRIMARY KEY (id);
 
@@ -1923,6 +1942,10 @@ CREATE INDEX records_by_expiry ON holdfast.records USING btree (expires_at) WHER
 CREATE UNIQUE INDEX runs_by_name ON holdfast.runs USING btree (namespace, run_id) WHERE (NOT gone);
 
 CREATE INDEX runs_gone ON holdfast.runs USING btree (id) WHERE gone;
+
+CREATE TRIGGER clock_moved AFTER INSERT OR UPDATE ON holdfast.store_state FOR EACH ROW EXECUTE FUNCTION holdfast.move_clock();
+
+ALTER TABLE holdfast.store_state ENABLE ALWAYS TRIGGER clock_moved;
 
 CREATE TRIGGER events_are_not_truncated BEFORE TRUNCATE ON holdfast.events FOR EACH STATEMENT EXECUTE FUNCTION holdfast.keep_events();
 

@@ -21,13 +21,13 @@ T = TypeVar("T")
 class PostgresScope(Db, Protocol):
     """The store's connections, or one transaction."""
 
-    async def read(
+    def read(
         self,
         batch: Batch[Item, Answer],
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Awaitable[Sequence[Answer]]:
         """The answers of a batch that only reads."""
 
 

@@ -19,7 +19,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -43,6 +43,8 @@ _SNAPSHOT = "SELECT pg_current_snapshot()::text"
 
 # Not select(), which knows no descriptors above 1023, and none that needs a descriptor itself.
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+_NOTHING: frozenset[Topic | None] = frozenset({None})
 
 Connection = psycopg.Connection[Any]
 
@@ -85,17 +87,17 @@ class Exchange:
         self._wake()
         return listener
 
-    def tell(self, topics: Iterable[Topic | None]) -> None:
+    def tell(self, topics: set[Topic | None]) -> None:
         """These were written about, and the commit is done."""
-        told = {topic for topic in topics if topic is not None}
-        if not told:
+        if not topics - _NOTHING:
             return
         if self.hub.topics:
-            self.hub.tell(told)
+            self.hub.tell(topics)
         self._note_commit()
         if self.heard_elsewhere:
-            for topic in told:
-                self._outgoing.put(topic)
+            for topic in topics:
+                if topic is not None:
+                    self._outgoing.put(topic)
             self._wake()
 
     def notice(self, topic: Topic) -> tuple[str, tuple[str, str]] | None:

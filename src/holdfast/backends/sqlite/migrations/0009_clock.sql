@@ -1,0 +1,2 @@
+-- Nothing to do: the clock is read in Python here, and its offset with what each write reads anyway.
+-- On PostgreSQL the offset is a constant of the plans from here on.
