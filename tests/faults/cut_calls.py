@@ -162,7 +162,6 @@ class Trials:
         self._direct = direct
         self._namespace = namespace
         self._targets = 0
-        self._usual: dict[Direction, int] = {}
 
     def new_target(self, store: AsyncStore) -> Target:
         self._targets += 1
@@ -190,16 +189,20 @@ class Trials:
         after = self._proxy.counts
         return {way: getattr(after, way) - getattr(before, way) for way in DIRECTIONS}
 
-    def warm_up(self, store: AsyncStore) -> dict[Direction, int]:
-        """The bytes of a call on a live connection, with all prepared: the same twice in a row.
+    def aim(self, store: AsyncStore) -> tuple[Target, dict[Direction, int]]:
+        """A target, and the bytes of a call about it on a live connection, with all prepared.
 
-        Numbers that grow by a digit make a call longer, now and then.
+        Numbers that grow by a digit make a call longer, now and then: so they are those of calls
+        about a target made before this one and about one made after it, if they are the same.
         """
+        self.bytes_of_a_call(store, self.new_target(store))  # the first one prepares
         for _ in range(6):
-            before, self._usual = self._usual, self.bytes_of_a_call(store, self.new_target(store))
-            if before == self._usual:
-                return before
-        raise AssertionError(f"no two calls took the same bytes: {self._usual}")
+            before, target, after = [self.new_target(store) for _ in range(3)]
+            usual = self.bytes_of_a_call(store, before)
+            if usual == self.bytes_of_a_call(store, after):
+                return target, usual
+            self.bytes_of_a_call(store, target)
+        raise AssertionError("no two calls took the same bytes")
 
     def cut(
         self, zone: str, store: AsyncStore, target: Target, op: UUID | None, *, cuts: int = 1

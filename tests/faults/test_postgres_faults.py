@@ -59,9 +59,8 @@ def test_one_cut_anywhere_is_mended_by_the_store(
 ) -> None:
     store = open_store(proxy.through(database), listen_url=database)
     for direction, part in spread(trials.random):
-        target = trials.new_target(store)
+        target, totals = trials.aim(store)
         op = trials.new_op() if op_given else None
-        totals = trials.warm_up(store)
         proxy.cut_after(**{direction: place(part, totals[direction])})
         zone = zone_of(direction, part)
         assert trials.cut(zone, store, target, op) is None
@@ -110,8 +109,8 @@ def test_two_cuts_leave_the_outcome_unknown_until_the_repeat(
     ]
     anywhere = [("anywhere", direction, part) for direction, part in spread(trials.random)]
     for zone, direction, part in sure * trials.sure_pairs + anywhere:
-        target, op = trials.new_target(store), trials.new_op()
-        totals = trials.warm_up(store)
+        target, totals = trials.aim(store)
+        op = trials.new_op()
         if zone == "before reply":
             proxy.cut_before_reply(namespace.encode(), times=2)
         elif zone == "before server":
