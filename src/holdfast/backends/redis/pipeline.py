@@ -28,10 +28,7 @@ class Operation(Protocol[Item_contra, Answer_co]):
 
     @property
     def joins(self) -> bool:
-        """True if commands that differ only in their last word may be sent as one.
-
-        Such a command has all these words at its end, and its answer is a list.
-        """
+        """True if it is a Joining operation."""
 
     @property
     def writes(self) -> bool:
@@ -46,6 +43,16 @@ class Operation(Protocol[Item_contra, Answer_co]):
 
     def answer(self, reply: Reply, item: Item_contra) -> Answer_co:
         """What the server's answer means."""
+
+
+class Joining(Operation[Item_contra, Answer_co], Protocol):
+    """One whose commands are sent as one if they begin alike: its answer is a list."""
+
+    def begin(self, item: Item_contra) -> list[bytes]:
+        """All words of the command but the last."""
+
+    def word(self, item: Item_contra, *, repeat: bool) -> bytes:
+        """The last word of the command."""
 
 
 class Timed(NamedTuple):
@@ -243,26 +250,24 @@ def _joined(units: list[Unit], *, repeat: bool) -> tuple[list[list[bytes]], list
     """The units' commands, and for how many items each is; None for one, answered by no list."""
     commands: list[list[bytes]] = []
     widths: list[int | None] = []
-    head: list[bytes] | None = None  # of a command that others may join
+    begin: list[bytes] | None = None  # of a command that others may join
     width = 0
     for unit in units:
         batch = unit.batch
         for item in unit.items:
-            command = batch.command(item, repeat=repeat)
             if not batch.joins:
-                commands.append(command)
+                commands.append(batch.command(item, repeat=repeat))
                 widths.append(None)
-                head = None
+                begin = None
                 continue
-            last = command.pop()
-            if command == head and width < _MOST_JOINED:
-                width += 1
-                commands[-1].append(last)
-                widths[-1] = width
-            else:
-                head, width = command, 1
-                commands.append([*command, last])
-                widths.append(1)
+            own = batch.begin(item)
+            if own != begin or width == _MOST_JOINED:
+                begin, width = own, 0
+                commands.append([*own])
+                widths.append(0)
+            commands[-1].append(batch.word(item, repeat=repeat))
+            width += 1
+            widths[-1] = width
     return commands, widths
 
 
