@@ -29,11 +29,12 @@ class RedisConnection(Protocol):
 
     async def exchange(
         self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
-    ) -> None:
+    ) -> bool:
         """Send all commands, and add the answer to each to `replies` as it comes.
 
-        The server may take so much longer than a call's time. Raised is what broke the
-        connection, and then `replies` has what was answered before.
+        True if a Refusal is among them, or in a list of theirs. The server may take so much
+        longer than a call's time. Raised is what broke the connection, and then `replies` has
+        what was answered before.
         """
 
     async def abandon(self) -> None:
@@ -106,10 +107,11 @@ class BlockingConnection:
 
     async def exchange(
         self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
-    ) -> None:
+    ) -> bool:
         """See RedisConnection."""
         self.usable = False
         wanted = len(replies) + len(commands)
+        before = self._reader.refusals
         try:
             self._socket.settimeout(self._call_timeout + more_secs)
             self._socket.sendall(pack(commands))
@@ -117,7 +119,9 @@ class BlockingConnection:
                 self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
-        self.usable = not any(map(is_replica, replies))
+        refused = self._reader.refusals > before
+        self.usable = not (refused and any(map(is_replica, replies)))
+        return refused
 
     async def abandon(self) -> None:
         """Free the connection, once what was sent is done.

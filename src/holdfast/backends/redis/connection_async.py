@@ -49,18 +49,19 @@ class AsyncConnection(asyncio.Protocol):
 
     async def exchange(
         self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
-    ) -> None:
+    ) -> bool:
         """See RedisConnection."""
         self.usable = False
         self._replies = replies
         self._wanted = len(replies) + len(commands)
+        before = self._reader.refusals
         try:
             if self._lost is not None:
                 self._reader.feed(self._early, replies)
                 self._early = b""
                 if len(replies) < self._wanted:
                     raise self._lost
-                return
+                return True  # who was left so early looks at each answer
             self._answered = self._loop.create_future()
             self._watch(self._loop.time() + self._call_timeout + more_secs)
             if commands:
@@ -70,7 +71,9 @@ class AsyncConnection(asyncio.Protocol):
             raise translate_loss(exc, self._where) from exc
         finally:
             self._answered = None
-        self.usable = not any(map(is_replica, replies))
+        refused = self._reader.refusals > before
+        self.usable = not (refused and any(map(is_replica, replies)))
+        return refused
 
     async def abandon(self) -> None:
         """Free the connection at once.

@@ -8,8 +8,8 @@ more, as a repeat: scripts then look operation ids up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from holdfast.backends.batching import settle
 from holdfast.backends.redis.errors import translate
@@ -45,7 +45,7 @@ class RedisDb:
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[tuple[Address, bool], Coalescer] = {}
 
-    async def do(
+    def do(
         self,
         operation: Operation[Item, Answer],
         items: Sequence[Item],
@@ -53,7 +53,7 @@ class RedisDb:
         *,
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Coroutine[Any, Any, Sequence[Answer]]:
         """One answer per item, in order. All items are on the server of the key.
 
         `size` is what the payloads add up to: a pipeline takes so much, no more. Who listens
@@ -63,7 +63,7 @@ class RedisDb:
         unit = Unit(operation, items, size, topic)
         kind = (self._servers.address(key), operation.writes)
         coalescer = self._coalescers.get(kind) or self._new_coalescer(kind)
-        return await coalescer.submit(unit)
+        return coalescer.submit(unit)
 
     async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
         """The answers to commands that may be done twice; raises the first error."""
@@ -127,8 +127,8 @@ class RedisDb:
         replies: list[Reply] = []
         try:
             async with await pool.take() as connection:
-                await connection.exchange(commands, replies)
-                await call_unknown(connection, commands, replies)
+                if await connection.exchange(commands, replies):
+                    await call_unknown(connection, commands, replies)
         except StoreError as exc:
             exc.outcome_unknown = False
             raise

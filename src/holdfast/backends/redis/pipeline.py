@@ -100,8 +100,8 @@ class Pipeline:
         sent = _Sent(left, self._frame, repeat=repeat)
         try:
             async with await self._take(sent) as connection:
-                await connection.exchange(sent.all, sent.replies)
-                if await call_unknown(connection, sent.all, sent.replies):
+                refused = await connection.exchange(sent.all, sent.replies)
+                if refused and await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
                 missing = None
                 if self._wait:
@@ -113,6 +113,9 @@ class Pipeline:
                 self._settle(sent, lost=True)
             await self._turn(sent)
             raise
+        if sent.single and not refused and missing is None:  # as nearly always
+            sent.settle()
+            return
         self._settle(sent, missing)
         moved = [unit for unit in left if not unit.settled]
         if moved:
@@ -182,13 +185,10 @@ class Pipeline:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
                 continue
             try:
-                if len(replies) == 1:  # as nearly always
-                    unit.answers = [self._answer(unit, unit.items[0], replies[0])]
-                else:
-                    unit.answers = [
-                        self._answer(unit, item, reply)
-                        for item, reply in zip(unit.items, replies, strict=True)
-                    ]
+                unit.answers = [
+                    self._answer(unit, item, reply)
+                    for item, reply in zip(unit.items, replies, strict=True)
+                ]
             except StoreError as exc:
                 unit.fail(exc)
             unit.settled = True
@@ -204,14 +204,33 @@ class _Sent:
 
     def __init__(self, units: list[Unit], frame: Frame, *, repeat: bool) -> None:
         self._units = units
-        timed = any(unit.batch.timed for unit in units)
+        timed = False
+        self.single = True
+        """No unit has several items, and none of their answers depends on the clock."""
+        topics = set()
+        for unit in units:
+            if unit.batch.timed:
+                timed = True
+                self.single = False
+            if len(unit.items) != 1:
+                self.single = False
+            if unit.topic is not None:
+                topics.add(unit.topic)
         self._before = frame.clock if timed else ()
         own, self._widths = _joined(units, repeat=repeat)
-        topics = {unit.topic for unit in units if unit.topic is not None}
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
         self.key = _key(own[0])
+
+    def settle(self) -> None:
+        """Give an outcome to all units, if each is single and none was refused."""
+        for unit, reply in zip(self._units, self._answers(), strict=True):
+            try:
+                unit.answers = (unit.batch.answer(reply, unit.items[0]),)
+            except StoreError as exc:
+                unit.fail(exc)
+            unit.settled = True
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""

@@ -43,7 +43,7 @@ class RedisRecords:
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        if not self._namespaces.noted(namespace):
+        if not self._namespaces.noted(namespace, writes[0].begun):
             await self._namespaces.note(namespace)
         seen = self._write.seen.get(namespace)
         if seen is None:
