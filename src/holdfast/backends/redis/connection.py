@@ -18,7 +18,9 @@ from redis import exceptions
 from holdfast.backends.redis.errors import translate_connect, translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pack
 
-_CHUNK = 256 * 1024
+CHUNK = 64 * 1024
+"""How many bytes are read at a time. Memory for 256 KiB comes from the system: 20 µs each time."""
+
 _GRACE = 2.0  # seconds
 CLOSED = "the server has closed it"
 """Why a connection is lost, when nobody says more."""
@@ -116,7 +118,7 @@ class BlockingConnection:
             self._socket.settimeout(self._call_timeout + more_secs)
             self._socket.sendall(pack(commands))
             while len(replies) < wanted:
-                self._reader.feed(_checked(self._socket.recv(_CHUNK)), replies)
+                self._reader.feed(_checked(self._socket.recv(CHUNK)), replies)
         except OSError as exc:
             raise translate_loss(exc, self._where) from exc
         refused = self._reader.refusals > before
@@ -132,7 +134,7 @@ class BlockingConnection:
         with contextlib.suppress(OSError):
             self._socket.settimeout(_GRACE)
             self._socket.shutdown(socket.SHUT_WR)
-            while self._socket.recv(_CHUNK):
+            while self._socket.recv(CHUNK):
                 pass
         await self.close()
 

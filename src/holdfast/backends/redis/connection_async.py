@@ -9,12 +9,12 @@ from typing import Any
 
 from redis import exceptions
 
-from holdfast.backends.redis.connection import CLOSED, is_replica
+from holdfast.backends.redis.connection import CHUNK, CLOSED, is_replica
 from holdfast.backends.redis.errors import translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
 
 
-class AsyncConnection(asyncio.Protocol):
+class AsyncConnection(asyncio.BufferedProtocol):
     """Awaits the event loop. What arrives is read at once, with no stream and no task between."""
 
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
@@ -23,6 +23,7 @@ class AsyncConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._where = where
         self._call_timeout = call_timeout
+        self._buffer = memoryview(bytearray(CHUNK))
         self._reader = Reader()
         self._replies: list[Reply] = []
         self._wanted = 0
@@ -91,14 +92,19 @@ class AsyncConnection(asyncio.Protocol):
         with contextlib.suppress(exceptions.RedisError, OSError):
             await self._raw.disconnect(nowait=True)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop."""
         answered = self._answered
         if answered is None or answered.done():
             self._transport.abort()  # nobody asked
             return
         try:
-            self._reader.feed(data, self._replies)
+            self._reader.feed(bytes(self._buffer[:nbytes]), self._replies)
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
             return
