@@ -17,7 +17,6 @@ import base64
 import binascii
 import dataclasses
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,10 +33,6 @@ INT64_MAX = 2**63 - 1
 _TAG = "$bytes"
 _TAG_MARK = '$bytes":'  # what JSON text must contain for decode() to have work to do
 _LEVELS = frozenset({dict, list, tuple, bytes, bytearray, memoryview})  # one in the JSON each
-_FLAT = frozenset({str, int, float, bool, type(None)})
-_TEXT = frozenset({str})
-_LARGEST_FLAT = 4096
-_find_long_number = re.compile(rb"\d{19}").search
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode
@@ -52,14 +47,8 @@ def encode(value: object) -> bytes:
     as the cause.
     """
     try:
-        if (
-            type(value) is dict
-            and _TEXT.issuperset(map(type, value))
-            and _FLAT.issuperset(map(type, value.values()))
-        ):
-            text = _encode(value)
-            if _is_exact(text, value):
-                return text  # as nearly all are
+        if type(value) is dict and _is_flat(value):
+            return _encode(value)  # as nearly all are
         return _encode(_plain(value, "value", MAX_DEPTH))
     except (StoreError, MemoryError):
         raise
@@ -97,18 +86,19 @@ def byte_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _is_exact(text: bytes, value: dict[str, object]) -> bool:
-    """True if an object without levels below surely comes back from that text as it is.
-
-    Else it is looked at item by item: a single key may be a tag, what is not a number is written
-    as null, and an integer of 19 digits may be too large. Long texts are not worth the search.
-    """
-    return (
-        len(text) < _LARGEST_FLAT
-        and len(value) != 1
-        and _find_long_number(text) is None
-        and (b"null" not in text or float not in map(type, value.values()))
-    )
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """True for an object without levels below that can be stored as it is."""
+    for key, item in value.items():
+        kind = type(item)
+        if type(key) is not str or not (
+            kind is str
+            or (kind is int and INT64_MIN <= item <= INT64_MAX)
+            or kind is bool
+            or item is None
+            or (kind is float and math.isfinite(item))
+        ):
+            return False
+    return len(value) != 1 or not key.endswith(_TAG)  # a single key may be a tag
 
 
 def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best

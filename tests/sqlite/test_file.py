@@ -258,6 +258,24 @@ def test_log_stays_bounded_while_writes_go_on(tmp_path: Path) -> None:
     assert not (tmp_path / "x.db-wal").exists()
 
 
+def test_large_value_is_noticed_at_once(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache") as store:
+        checkpointer = store._backend._db._checkpointer  # type: ignore[attr-defined]  # noqa: SLF001
+        store.cells.set("x", 1)
+        assert checkpointer._length == 0  # noqa: SLF001 - a small one is not worth a look
+        store.cells.set("x", "v" * 1_000_000)
+        assert checkpointer._length > 200  # noqa: SLF001
+
+
+def test_writer_leaves_the_log_to_the_checkpointer(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db?checkpoint_pages=100000&durability=cache"
+    with holdfast.open(url) as store:
+        for number in range(1000):
+            store.cells.set(f"x{number % 50}", number)
+        # By itself SQLite would copy it at 1,000 pages and begin it anew.
+        assert (tmp_path / "x.db-wal").stat().st_size > 1500 * 4096
+
+
 def test_close_from_another_thread_ends_the_checkpointer(tmp_path: Path) -> None:
     before = {thread.name for thread in threading.enumerate()}
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db")

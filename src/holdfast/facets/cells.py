@@ -25,7 +25,7 @@ and a value, or None for a delete:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -150,7 +150,7 @@ class CellsBackend(Protocol):
     Whatever names a branch raises NotFound when there is no such branch. `main` always is.
     """
 
-    async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
+    def write(self, writes: Sequence[CellWrite], size: int) -> Awaitable[Sequence[CellOutcome]]:
         """Apply the writes in one atomic commit and answer each, in order.
 
         `size` is what the payloads add up to: a backend gathers so much into a commit, no more.

@@ -15,7 +15,7 @@ What is appended in one call goes in as a whole or not at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -214,7 +214,7 @@ class RunState(NamedTuple):
 class EventsBackend(Protocol):
     """What a backend must do for events. Time is the store's clock throughout."""
 
-    async def append(self, appends: Sequence[Append], size: int) -> Sequence[Outcome]:
+    def append(self, appends: Sequence[Append], size: int) -> Awaitable[Sequence[Outcome]]:
         """For each call one answer per event, or why nothing of it was done.
 
         Each call is atomic by itself; those of the same run take effect in their order.

@@ -19,7 +19,7 @@ from holdfast.facets.daemons import MarkKind, RunMark
 from holdfast.facets.events import Event, Keep, RunKey, read_event
 from holdfast.facets.following import Loaded, ToSave
 from holdfast.facets.names import operation_id
-from holdfast.facets.records import NO_TTL, Fields, RecordWrite
+from holdfast.facets.records import NO_TTL, Fields, RecordWrite, uncertain
 from holdfast.facets.views import Kept, Projection, from_stored
 from holdfast.facets.views_reading import Read, Views, Warned
 
@@ -110,7 +110,9 @@ class EngineViews:
             blind=True,
         )
         size = sum(len(value) for value in fields.values())
-        await self._backend.records.write([write], size)
+        (done,) = await self._backend.records.write([write], size)
+        if done is None:
+            raise uncertain(write)
 
     def _place(self, run_id: str) -> RunKey:
         return self._namespace, run_id

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -161,11 +161,12 @@ class RecordIndex(NamedTuple):
 class RecordsBackend(Protocol):
     """What a backend must do for records. Time is the store's clock throughout."""
 
-    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+    def write(self, writes: Sequence[RecordWrite], size: int) -> Awaitable[Sequence[bool | None]]:
         """True for each write that was applied, in order; False changed nothing.
 
         Each write is atomic by itself; two of the same record take effect in their order.
-        Raises `uncertain` when a repeat after a lost answer cannot tell.
+        When a repeat after a lost answer cannot tell, the answer is None: `uncertain`, which an
+        engine that finds out while it writes may raise itself.
         """
 
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:

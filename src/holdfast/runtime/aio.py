@@ -108,17 +108,44 @@ class LoopCoalescer:
         self._alone = False  # the last turn of the loop brought nobody else
 
     async def submit(self, unit: Unit) -> Sequence[Any]:
-        """Queue the unit and wait for its outcome."""
-        if self._inline and self._task is None and not self._leading:
-            await self._lead(unit)
-        else:
+        """Queue the unit and wait for its outcome.
+
+        Where a flush does not let go of the loop, the first one leads: it flushes, in its own
+        task, what the loop's tasks queue in this turn. That saves a task and a future, which are
+        a tenth of what a lone caller waits for. After a turn in which nobody else came, the next
+        caller does not wait for another one.
+        """
+        if not self._inline or self._leading or self._task is not None:
             unit.waiter = waiter = self._future()
             self.waiting.append(unit)
             if self._task is None and not self._leading:
                 self._start()
             await waiter
-        if unit.error is None and unit.settled:  # what result() does, without a frame for each call
-            return unit.answers
+            if unit.error is None and unit.settled:  # what result() does, without another frame
+                return unit.answers
+            return unit.result()
+        self._leading = True
+        batch = [unit]
+        try:
+            if self._alone:
+                self._alone = False  # and so the loop turns with every second call
+            else:
+                await _turn()
+                self._alone = not self.waiting
+            if self.waiting:
+                self.waiting.insert(0, unit)
+                batch = [
+                    one for one in take_batch(self.waiting) if one is unit or not one.waiter.done()
+                ]
+            rest = self._flush(batch)
+            if rest is not None:
+                await rest
+        finally:
+            self._leading = False
+            if len(batch) > 1:
+                self._leave(batch[1:])
+            if self.waiting and self._task is None:
+                self._start()
         return unit.result()
 
     async def hold(self, patience: float) -> _LoopHold | None:
@@ -152,36 +179,6 @@ class LoopCoalescer:
                 await asyncio.wait([self._task])
             else:
                 await asyncio.sleep(_MOMENT)
-
-    async def _lead(self, unit: Unit) -> None:
-        """Flush, in the caller's own task, what the loop's tasks queue in this turn.
-
-        For a flush that does not let go of the loop: it saves a task and a future, which are a
-        tenth of what a lone caller waits for. After a turn in which nobody else came, the next
-        caller does not wait for another one.
-        """
-        self._leading = True
-        batch = [unit]
-        try:
-            if self._alone:
-                self._alone = False  # and so the loop turns with every second call
-            else:
-                await _turn()
-                self._alone = not self.waiting
-            if self.waiting:
-                self.waiting.insert(0, unit)
-                batch = [
-                    one for one in take_batch(self.waiting) if one is unit or not one.waiter.done()
-                ]
-            rest = self._flush(batch)
-            if rest is not None:
-                await rest
-        finally:
-            self._leading = False
-            if len(batch) > 1:
-                self._leave(batch[1:])
-            if self.waiting and self._task is None:
-                self._start()
 
     def _leave(self, others: list[Unit]) -> None:
         _resume([one for one in others if one.settled])

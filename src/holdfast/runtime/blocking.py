@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -38,8 +38,14 @@ _watchdog = Watchdog()
 _MOST_INTERRUPTS = 100  # of one thread while it leaves; more are a fault of their own
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result; it must not suspend, and with a blocking leaf it never does."""
+def run(work: Awaitable[T]) -> T:
+    """What the coroutine returns; it must not suspend, and with a blocking leaf it never does.
+
+    What a write returns is done already (see ThreadCoalescer), and needs no steps.
+    """
+    if isinstance(work, Unit):
+        return work.result()
+    coroutine: Coroutine[Any, Any, T] = work  # type: ignore[assignment]
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -103,8 +109,11 @@ class ThreadCoalescer:
         self._leader: Unit | None = None
         self._draining = False
 
-    async def submit(self, unit: Unit) -> Sequence[Any]:
-        """Flush on this thread when nobody does, else wait to be answered or to lead."""
+    def submit(self, unit: Unit) -> Unit:
+        """Flush on this thread when nobody does, else wait to be answered or to lead.
+
+        Returns the unit itself, with its outcome: a coroutine would cost more than the rest.
+        """
         _room_to_leave()
         try:
             with self._lock:
@@ -123,7 +132,7 @@ class ThreadCoalescer:
                 try:
                     rest = self._flush(self._batch)
                     if rest is not None:
-                        await rest
+                        run(rest)
                 except (RecursionError, MemoryError):
                     raise  # this thread's trouble: the others hear that it was interrupted
                 except Exception as defect:
@@ -136,7 +145,7 @@ class ThreadCoalescer:
             except BaseException:
                 self._leave_at_last(unit)
                 raise
-        return unit.result()
+        return unit
 
     async def hold(self, patience: float) -> _ThreadHold | None:
         """Lead without a flush, until released."""
@@ -240,10 +249,16 @@ class ThreadCoalescer:
         _wake_answered(self._batch)
 
 
-def _room_to_leave(frames: int = 12) -> None:
-    """Raise RecursionError now, while nobody counts on this thread, rather than in `_leave`."""
-    if frames:
-        _room_to_leave(frames - 1)
+def _nested(frames: int) -> Callable[[], None]:
+    """A function that needs so many frames and does nothing with them."""
+    if frames == 1:
+        return lambda: None
+    inner = _nested(frames - 1)
+    return lambda: inner()  # noqa: PLW0108 - the frame is what it is for
+
+
+# Raises RecursionError now, while nobody counts on this thread, rather than in `_leave`.
+_room_to_leave = _nested(8)
 
 
 class _ThreadHold:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -49,6 +49,11 @@ class Unit(msgspec.Struct, eq=False):
             raise InvalidState("the batch ended without an answer for this call")
         return self.answers
 
+    def __await__(self) -> Generator[Any, None, Sequence[Any]]:
+        """The result of a unit that has its outcome, for who awaits it: nothing is waited for."""
+        return self.result()
+        yield  # which makes it a generator
+
     def fail(self, error: BaseException) -> None:
         """Remember the error, unless there is an outcome already.
 
@@ -76,7 +81,7 @@ class Hold(Protocol):
 class Coalescer(Protocol):
     """Gathers the calls that arrive during a flush into the next one; no timers."""
 
-    async def submit(self, unit: Unit) -> Sequence[Any]:
+    def submit(self, unit: Unit) -> Awaitable[Sequence[Any]]:
         """The unit's result, once it has its outcome."""
 
     async def drain(self) -> None:

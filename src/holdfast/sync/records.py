@@ -41,6 +41,7 @@ from holdfast.facets.records import (
     to_bytes,
     to_settings,
     to_ttl_us,
+    uncertain,
 )
 from holdfast.facets.records_scan import (
     Condition,
@@ -371,6 +372,8 @@ class Records:
             blind=known and replace and not expect and not must_exist,
         )
         (applied,) = run(self._records.write([write], size))
+        if applied is None:
+            raise uncertain(write)
         return applied
 
     def _check_size(self, key: str, size: int) -> None:

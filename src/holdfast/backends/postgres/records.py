@@ -56,7 +56,7 @@ class PostgresRecords(SqlRecords):
         self._inside = inside  # a transaction, which is no place to tidy up
         self._until_purge = _PURGE_EVERY
 
-    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool | None]:
         """See RecordsBackend."""
         answers = await super().write(writes, size)
         self._until_purge -= 1

@@ -8,8 +8,8 @@ more, as a repeat: scripts then look operation ids up.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from holdfast.backends.batching import settle
 from holdfast.backends.redis.errors import translate
@@ -53,7 +53,7 @@ class RedisDb:
         *,
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Coroutine[Any, Any, Sequence[Answer]]:
+    ) -> Awaitable[Sequence[Answer]]:
         """One answer per item, in order. All items are on the server of the key.
 
         `size` is what the payloads add up to: a pipeline takes so much, no more. Who listens

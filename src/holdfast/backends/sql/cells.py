@@ -11,8 +11,8 @@ can go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from holdfast.backends.batching import Batch
 from holdfast.backends.sql.db import Db, Row
@@ -91,9 +91,7 @@ class SqlCells:
         self.end = self._feed.end
         self.lineages = Lineages(db, dialect)
 
-    def write(
-        self, writes: Sequence[CellWrite], size: int
-    ) -> Coroutine[Any, Any, Sequence[CellOutcome]]:
+    def write(self, writes: Sequence[CellWrite], size: int) -> Awaitable[Sequence[CellOutcome]]:
         """See CellsBackend."""
         namespace, branch, _ = writes[0].key
         if branch == MAIN:

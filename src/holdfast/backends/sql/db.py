@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.backends.batching import Answer, Batch, Item
@@ -14,13 +14,13 @@ Row = tuple[Any, ...]
 class Db(Protocol):
     """An engine's connections, as facets see them."""
 
-    async def write(
+    def write(
         self,
         batch: Batch[Item, Answer],
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Awaitable[Sequence[Answer]]:
         """The answers, once they are durable. The items commit together or not at all.
 
         `size` is what the payloads add up to: a flush takes so much and no more. Who listens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.backends.batching import Batch
@@ -74,9 +74,7 @@ class SqlEvents:
         self.position = self._feed.position
         self.end = self._feed.end
 
-    def append(
-        self, appends: Sequence[Append], size: int
-    ) -> Coroutine[Any, Any, Sequence[Outcome]]:
+    def append(self, appends: Sequence[Append], size: int) -> Awaitable[Sequence[Outcome]]:
         """See EventsBackend."""
         return self._db.write(self._batches.append, appends, size, (LOG, appends[0].run[0]))
 

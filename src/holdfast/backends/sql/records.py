@@ -13,7 +13,7 @@ written as the mark and base64. So each value has one form, and equal forms are 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +35,6 @@ from holdfast.facets.records import (
     StoredRecord,
     WatchedRecord,
     lost_changes,
-    uncertain,
 )
 
 _MARK = "\x01"
@@ -132,13 +131,9 @@ class SqlRecords:
         self.position = self._feed.position
         self.end = self._feed.end
 
-    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+    def write(self, writes: Sequence[RecordWrite], size: int) -> Awaitable[Sequence[bool | None]]:
         """See RecordsBackend."""
-        topic = (LOG, writes[0].key[0])
-        answers = await self._db.write(self._batches.write, writes, size, topic)
-        if None in answers:
-            raise uncertain(writes[answers.index(None)])
-        return answers  # type: ignore[return-value]
+        return self._db.write(self._batches.write, writes, size, (LOG, writes[0].key[0]))
 
     async def page(
         self,

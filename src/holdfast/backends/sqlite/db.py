@@ -13,9 +13,9 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -44,6 +44,10 @@ _LONGEST_WAIT = 0.004
 # Of who listens: hints do not get lost here, so it hardly matters.
 _PATIENCE = 5.0
 
+# Pages that lone writes may add to the log before its length is looked at: see checkpoint.py.
+_MOST_UNSEEN = 64
+_PAGE_BYTES = 4096
+
 _BEGIN = "BEGIN IMMEDIATE"
 _COMMIT = "COMMIT"
 
@@ -69,6 +73,8 @@ class SqliteDb:
         self._readers = OneConnection(self._writer) if self._exclusive else Readers(path, config)
         self.copier = Copier(self._readers)
         self._checkpointer: Checkpointer | None = None
+        self._write_all = self._transact_apart if self._exclusive else self._transact
+        self._unseen = 0  # pages that the log has grown by since the last look, roughly
         self._thread: ThreadPoolExecutor | None = None
         if config.commit == "thread" and not isinstance(runtime, BlockingRuntime):
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast writer")
@@ -97,9 +103,9 @@ class SqliteDb:
         if self._exclusive:
             self._writer.raw.wal_autocheckpoint(self.config.checkpoint_pages)
         else:
+            self._writer.raw.wal_autocheckpoint(0)  # SQLite's own, on the writer's thread
             connection = SqliteConnection(self.path, self.config)
             self._checkpointer = Checkpointer(connection, self.config.checkpoint_pages)
-            self._checkpointer.watch(self._writer)
 
     def write(
         self,
@@ -107,7 +113,7 @@ class SqliteDb:
         items: Sequence[Item],
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Coroutine[Any, Any, Sequence[Answer]]:
+    ) -> Awaitable[Sequence[Answer]]:
         """See Db."""
         self.check()
         if self.transactions:
@@ -176,6 +182,7 @@ class SqliteDb:
         else:
             await self.runtime.offload(lambda: self._writer.run(_COMMIT), on=self._thread)
         self._writer.moments.committed()
+        self._look_at_log()
 
     def look(self, work: Callable[[SqliteConnection], T]) -> T:
         """The work's result, outside any transaction; for migrations, before first use."""
@@ -233,7 +240,7 @@ class SqliteDb:
 
     def _flush(self, units: list[Unit]) -> Awaitable[None] | None:
         try:
-            self._transact(units, repeat=False)
+            self._write_all(units, repeat=False)
         except NotBegun:
             return settle(units, self._attempt)
         except StoreError as error:
@@ -255,45 +262,58 @@ class SqliteDb:
         """All units in one transaction, as soon as no other process is in the way."""
         del patient  # the one lock here is waited for before anything begins
         await self._patiently(
-            lambda: self._transact(units, repeat=repeat),
+            lambda: self._write_all(units, repeat=repeat),
             sleep or self.runtime.sleep,
             busy=NotBegun,
             give_up=NotBegun,
         )
 
+    def _transact_apart(self, units: list[Unit], *, repeat: bool) -> None:
+        """The same where the writer reads too."""
+        with self._readers.kept_out:
+            self._transact(units, repeat=repeat)
+
     def _transact(self, units: list[Unit], *, repeat: bool) -> None:
         """All units in one transaction, now; NotBegun if another process is in the way."""
         writer = self._writer
-        with self._readers.kept_out:
-            committing = False
+        committing = False
+        try:
+            if writer.raw.in_transaction or writer.moments.open:
+                writer.rollback()  # what an interrupted thread left behind
             try:
-                if writer.raw.in_transaction or writer.moments.open:
-                    writer.rollback()  # what an interrupted thread left behind
-                try:
-                    writer.execute(_BEGIN)
-                except apsw.BusyError as exc:
-                    raise NotBegun(writer.error(exc)) from exc
-                if len(units) == 1:  # a lone caller is spared the grouping
-                    unit = units[0]
-                    unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
-                else:
-                    apply_now(units, writer, repeat=repeat)
-                committing = True
-                writer.execute(_COMMIT)
-                writer.moments.committed()
-            except DRIVER_ERRORS as exc:
-                error = writer.error(exc)
-                writer.moments.forget()
-                # The log may hold the commit, whole but not synced: a crash brings it to life.
-                error.outcome_unknown = committing
-                raise error from exc
-            finally:
-                if writer.raw.in_transaction:
-                    writer.rollback()
+                writer.execute(_BEGIN)
+            except apsw.BusyError as exc:
+                raise NotBegun(writer.error(exc)) from exc
+            if len(units) == 1:  # a lone caller is spared the grouping
+                unit = units[0]
+                unit.answers = unit.batch.apply(writer, unit.items, repeat=repeat)
+                self._unseen += 2 * len(unit.items) + unit.size // _PAGE_BYTES
+            else:
+                apply_now(units, writer, repeat=repeat)
+                self._unseen = _MOST_UNSEEN
+            committing = True
+            writer.execute(_COMMIT)
+            writer.moments.committed()
+        except DRIVER_ERRORS as exc:
+            error = writer.error(exc)
+            writer.moments.forget()
+            # The log may hold the commit, whole but not synced: a crash brings it to life.
+            error.outcome_unknown = committing
+            raise error from exc
+        finally:
+            if writer.raw.in_transaction:
+                writer.rollback()
         for unit in units:
             unit.settled = True
+        if self._unseen >= _MOST_UNSEEN:
+            self._look_at_log()
         if self.hub.topics:
             self.hub.tell(unit.topic for unit in units)
+
+    def _look_at_log(self) -> None:
+        self._unseen = 0
+        if self._checkpointer is not None:
+            self._checkpointer.look(self._writer)
 
     async def _patiently(
         self,

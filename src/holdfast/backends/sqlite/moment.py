@@ -38,8 +38,10 @@ class Moments:
         self._read = raw.cursor().execute
         self._version = raw.data_version  # of the file, as the open transaction sees it
         self._changes = raw.total_changes  # rows changed through this connection
-        self._known = (0, 0, False, False)  # as Moment, but the clock's offset
-        self._at = (-1, -1)  # the file's version and our changes when that was so
+        self._offset = 0  # of the store's clock
+        self._commit_id = 0
+        self._forked = self._indexed = False
+        self._at_version = self._at_changes = -1  # the file's and ours when that was so
         self.open = False  # from the first batch of a transaction on, until its end is told
         # What else is so until then, by where it is: ends of runs, newest versions of cells; and
         # which row a record is. Who notes keeps it right.
@@ -49,37 +51,37 @@ class Moments:
     def begin(self) -> Moment:
         """The moment of a batch that begins now."""
         self.open = True
-        at = (self._version(), self._changes())
-        if at != self._at:
-            known = self._read(_READ).get
-            if known is None:  # a guessed commit id could hide newer versions behind older ones
-                raise Corrupt("SQLite: the row of holdfast_store_state is missing")
-            self._known, self._at = known, at
-            self._drop_notes()
-        elif len(self.notes) + len(self.rows) > _MOST_NOTES:
-            self._drop_notes()
-        offset, commit_id, forked, indexed = self._known
+        if self._version() != self._at_version or self._changes() != self._at_changes:
+            self._look()
         # As clock.machine_us has it, without a frame for each write.
-        return time_ns() // 1000 + offset, commit_id, forked, indexed
+        return time_ns() // 1000 + self._offset, self._commit_id, self._forked, self._indexed
 
     def gave_out(self, commit_id: int) -> None:
         """The batch that has begun last gave out ids up to this one, and changed nothing else."""
-        offset, _, forked, indexed = self._known
-        self._known = (offset, commit_id, forked, indexed)
-        self._at = (self._at[0], self._changes())
+        self._commit_id = commit_id
+        self._at_changes = self._changes()
+        if len(self.notes) + len(self.rows) > _MOST_NOTES:
+            self._drop_notes()
 
     def committed(self) -> None:
         """The transaction is done: the file's version is ours."""
-        changes = self._changes()
-        if self.open and self._at[1] == changes:
-            self._at = (self._version(), changes)
+        if self.open:  # else nobody has looked whether others had written before
+            self._at_version = self._version()
         self.open = False
 
     def forget(self) -> None:
         """The transaction was undone."""
         self._drop_notes()
-        self._at = (-1, -1)
+        self._at_version = self._at_changes = -1
         self.open = False
+
+    def _look(self) -> None:
+        known = self._read(_READ).get
+        if known is None:  # a guessed commit id could hide newer versions behind older ones
+            raise Corrupt("SQLite: the row of holdfast_store_state is missing")
+        self._offset, self._commit_id, self._forked, self._indexed = known
+        self._at_version, self._at_changes = self._version(), self._changes()
+        self._drop_notes()
 
     def _drop_notes(self) -> None:
         self.notes.clear()

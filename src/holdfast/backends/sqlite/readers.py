@@ -17,11 +17,11 @@ class Readers:
     # A backup has a connection of its own: nobody waits for it.
     turn = contextlib.nullcontext
     pages_per_turn = 2000
+    kept_out = contextlib.nullcontext()  # they need not be while the writer writes
 
     def __init__(self, path: str, config: StoreConfig) -> None:
         self._path = path
         self._config = config
-        self.kept_out = threading.Lock()  # in name only: they need not be while the writer writes
         self._idle: list[SqliteConnection] = []
         self._closed = False
 
