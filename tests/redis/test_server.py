@@ -510,6 +510,16 @@ def test_a_put_leaves_no_field_of_what_others_set_since(server: ValkeyServer) ->
             assert store.records.get("a") == holdfast.Record({"b": b"3", "f": b"4"})
 
 
+def test_values_of_any_length_and_names_with_signs_come_back(server: ValkeyServer) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        for size in (0, 1, 31, 32, 255, 256, 65_535, 65_536, 300_000):
+            fields = {"100%": b"\xff" * size, "%b": b"%d%%", "a" * size or "a": b"\0"}
+            fields = {name[:200]: value for name, value in fields.items()}
+            key = f"{size:x}" * 20 + "%b"
+            store.records.put(key, fields)
+            assert store.records.get(key) == holdfast.Record(fields)
+
+
 def test_a_record_of_more_fields_than_lua_takes_at_once(server: ValkeyServer) -> None:
     with holdfast.open(server.fresh_url()) as store:
         fields = {f"f{number}": b"%d" % number for number in range(12_000)}

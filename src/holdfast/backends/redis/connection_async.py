@@ -64,7 +64,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
                     raise self._lost
                 return True  # who was left so early looks at each answer
             self._answered = self._loop.create_future()
-            self._watch(self._loop.time() + self._call_timeout + more_secs)
+            self._deadline = self._loop.time() + self._call_timeout + more_secs
+            if self._timer is None or self._due > self._deadline:
+                self._watch()
             if commands:
                 self._transport.write(pack(commands))
                 await self._answered
@@ -116,25 +118,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._lost = exc if isinstance(exc, OSError) else ConnectionResetError(CLOSED)
         self._fail(self._lost)
 
-    def _watch(self, deadline: float) -> None:
-        """Let the exchange fail at that time.
+    def _watch(self) -> None:
+        """Let the exchange fail at its deadline.
 
         A timer for each would cost more than the rest: one that is due looks when it is due again.
         """
-        self._deadline = deadline
-        if self._timer is not None and self._due <= deadline:
-            return
         if self._timer is not None:
             self._timer.cancel()
-        self._due = deadline
-        self._timer = self._loop.call_at(deadline, self._look)
+        self._due = self._deadline
+        self._timer = self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         self._timer = None
         if self._answered is None:
             return
         if self._loop.time() < self._deadline:
-            self._watch(self._deadline)
+            self._watch()
         else:
             self._fail(TimeoutError())
 

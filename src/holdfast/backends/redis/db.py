@@ -114,10 +114,16 @@ class RedisDb:
         address, writes = kind
         wait = self._wait if writes else 0
 
+        def new_pipeline() -> Pipeline:
+            return Pipeline(self._servers, address, self._frame, wait_replicas=wait)
+
+        # One of a cluster is used up: it may end at another node than it began with.
+        only = None if self._servers.cluster else new_pipeline()
+
         async def flush(units: list[Unit]) -> None:
-            pipeline = Pipeline(self._servers, address, self._frame, wait_replicas=wait)
-            await settle(units, pipeline)
-            self.subscriber.tell(unit.topic for unit in units)
+            await settle(units, only or new_pipeline())
+            if self.subscriber.hub.topics:
+                self.subscriber.tell(unit.topic for unit in units)
 
         # setdefault: two threads may come here first at once, and must share one.
         return self._coalescers.setdefault(kind, self.runtime.lanes(flush, self._servers.pool_size))

@@ -94,7 +94,7 @@ class Pipeline:
     async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
-        left = [unit for unit in units if not unit.settled]
+        left = [unit for unit in units if not unit.settled] if repeat else units
         if not left:
             return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
@@ -221,7 +221,11 @@ class _Sent:
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
-        self.key = _key(own[0])
+
+    @property
+    def key(self) -> bytes:
+        """A key of the first command: all are on one server."""
+        return _key(self.all[len(self._before)])
 
     def settle(self) -> None:
         """Give an outcome to all units, if each is single and none was refused."""

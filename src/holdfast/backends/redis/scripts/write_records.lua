@@ -28,7 +28,6 @@
 local MOST = 5000 -- words at a time: what unpack takes is limited
 local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 local log = open_log(KEYS[1], KEYS[2])
-local base, now = log.base, log.now
 
 local made
 local function seldom()
@@ -37,9 +36,9 @@ local function seldom()
   end
   --# parts index burial recall words
   made = {
-    bury = bury, list_indexes = list_indexes, look_back = look_back, read_more = read_more,
-    remove_due = remove_due, remove_fields = remove_fields, set_more = set_more,
-    update_indexes = update_indexes,
+    bury = bury, list_indexes = list_indexes, look_back = look_back,
+    parse_change = parse_change, read_more = read_more, remove_due = remove_due,
+    remove_fields = remove_fields, set_more = set_more, update_indexes = update_indexes,
   }
   return made
 end
@@ -49,6 +48,7 @@ local function write(key, op, ttl, replace, few, ...)
   if few then
     must_exist, fields, values, stamped, gone, doubt, seen, more = unpack(few, 1, 8)
   end
+  local base, now = log.base, log.now
   local record = base .. ':r:' .. key
   local meta, found
   if fields then
@@ -63,7 +63,7 @@ local function write(key, op, ttl, replace, few, ...)
   local before, count, live = 0, 0, false
   if meta then
     if string.sub(meta, 1, OP_BYTES) == op then
-      local _, number = parse_change(meta)
+      local _, number = seldom().parse_change(meta)
       return 1 + number
     end
     before, count = parse_meta(meta)
@@ -148,7 +148,7 @@ local function write(key, op, ttl, replace, few, ...)
 end
 
 if not log.indexes then
-  log.indexes = seldom().list_indexes(base)
+  log.indexes = seldom().list_indexes(log.base)
 end
 local answers = {}
 for at, packed in ipairs(ARGV) do

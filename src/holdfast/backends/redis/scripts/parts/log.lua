@@ -2,7 +2,6 @@
 local META = '\0'
 local OP_BYTES = 16
 local REMEMBERED = 4000 -- changes: a pipeline has 1,000, and each may bury two that have expired
-local LOG_AT_ONCE = 1000 -- words: what unpack takes is limited
 
 -- When the record expires, 0 for never, and how many fields it has, nil if that is not known.
 local function parse_meta(meta)
@@ -11,15 +10,6 @@ local function parse_meta(meta)
     expires = string.match(meta, '^%d+:(%d+)', OP_BYTES + 1)
   end
   return tonumber(expires), tonumber(count)
-end
-
--- When the record was written last, and the number of that change.
-local function parse_change(meta)
-  local updated, number = string.match(meta, '(%d+);(%d+)$', OP_BYTES + 1)
-  if not updated then
-    updated, number = string.match(meta, '^(%d+):%d+:(%d+)$', OP_BYTES + 1)
-  end
-  return tonumber(updated), tonumber(number)
 end
 
 -- All digits of a whole number: tostring would give 1.7e+15.
@@ -71,7 +61,7 @@ local function log_change(log, key, op)
   if op and log.known then
     log.known[op .. key] = number
   end
-  if size + 4 > LOG_AT_ONCE then
+  if size + 2 == 1000 then -- words: what unpack takes is limited
     write_log(log)
   end
   return number

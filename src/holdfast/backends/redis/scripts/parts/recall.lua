@@ -1,5 +1,14 @@
 -- What a repeat is told: see write_records.lua.
 
+-- When the record was written last, and the number of that change.
+local function parse_change(meta)
+  local updated, number = string.match(meta, '(%d+);(%d+)$', OP_BYTES + 1)
+  if not updated then
+    updated, number = string.match(meta, '^(%d+):%d+:(%d+)$', OP_BYTES + 1)
+  end
+  return tonumber(updated), tonumber(number)
+end
+
 -- All operations that are remembered, each with the number of its change, and the lowest of these.
 local function recall(log)
   write_log(log)
