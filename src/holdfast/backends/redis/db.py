@@ -59,9 +59,12 @@ class RedisDb:
         `size` is what the payloads add up to: a pipeline takes so much, no more. Who listens
         to the topic hears of it when it is done.
         """
-        self.check()
+        self.runtime.check()
+        if self._closed:
+            self.check()
         unit = Unit(operation, items, size, topic)
-        kind = (self._servers.address(key), operation.writes)
+        servers = self._servers
+        kind = (servers.address(key) if servers.cluster else servers.seed, operation.writes)
         coalescer = self._coalescers.get(kind) or self._new_coalescer(kind)
         return coalescer.submit(unit)
 

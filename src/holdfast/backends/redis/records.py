@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
@@ -48,7 +49,10 @@ class RedisRecords:
         seen = self._write.seen.get(namespace)
         if seen is None:
             seen = self._write.seen.setdefault(namespace, await self.number(namespace))
-        items = [SeenWrite(write, seen) for write in writes]
+        if len(writes) == 1:  # as nearly always
+            items = [SeenWrite(writes[0], seen)]
+        else:
+            items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
 
@@ -133,7 +137,7 @@ class RedisRecords:
         return int((number or older or b"0").rstrip(b"!"))
 
 
-class SeenWrite(NamedTuple):
+class SeenWrite(msgspec.Struct, frozen=True, gc=False):
     """A write, and the number of the last change in its namespace that we knew of before."""
 
     write: RecordWrite
