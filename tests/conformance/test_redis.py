@@ -1,4 +1,4 @@
-"""The conformance suite on Valkey, which speaks for Redis too."""
+"""The conformance suite on Valkey; see test_redis_8.py for Redis."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -43,6 +44,44 @@ def test_call_from_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) 
     _in_time(threading.Thread(target=work, daemon=True))
     assert outcomes[-1] == "done"
     assert {"written", "refused"} <= set(outcomes)
+    store.close()
+
+
+def test_call_from_the_end_of_the_stack_does_not_hold_up_others(tmp_path: Path) -> None:
+    store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
+    ended = threading.Event()
+    written: list[int] = []
+
+    def deep(frames: int) -> None:
+        if frames:
+            deep(frames - 1)
+        else:
+            store.cells.set("deep", 1)
+
+    def beside() -> None:
+        count = 0
+        while not ended.is_set():
+            try:
+                store.cells.set("beside", count)
+            except holdfast.Unavailable:  # it shared a batch with who was at the end
+                continue
+            count += 1
+        written.append(count)
+
+    def work() -> None:
+        for frames in range(sys.getrecursionlimit() - 120, sys.getrecursionlimit()):
+            with contextlib.suppress(RecursionError, holdfast.StoreError):
+                deep(frames)
+        ended.set()
+
+    others = [threading.Thread(target=beside, daemon=True) for _ in range(3)]
+    for other in others:
+        other.start()
+    _in_time(threading.Thread(target=work, daemon=True))
+    for other in others:
+        other.join(60)
+    assert len(written) == len(others), "the store hangs"
+    assert min(written) > 0
     store.close()
 
 

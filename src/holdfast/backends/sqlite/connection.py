@@ -34,6 +34,8 @@ _LOG_BYTES = 32 * 1024 * 1024
 DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
 # A reader meets a lock only while another process recovers or restarts the log: a moment.
 _READ_BUSY_MS = 2000
+# More than are in use beside each other; the driver looks through them one after the other.
+_STATEMENTS = 64
 
 
 class SqliteConnection:
@@ -47,7 +49,9 @@ class SqliteConnection:
     ) -> None:
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         try:
-            self.raw = apsw.Connection(path, flags=flags, vfs=config.vfs)
+            self.raw = apsw.Connection(
+                path, flags=flags, vfs=config.vfs, statementcachesize=_STATEMENTS
+            )
         except apsw.Error as exc:
             if config.vfs is not None and isinstance(exc, apsw.SQLError):
                 raise InvalidArgument(f"vfs {config.vfs!r}: {exc}") from exc
