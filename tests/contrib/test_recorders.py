@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +20,7 @@ from eventsourcing.persistence import (
     InterfaceError,
     StoredEvent,
     Tracking,
+    TrackingRecorder,
 )
 from eventsourcing.popo import POPOAggregateRecorder
 from eventsourcing.utils import Environment
@@ -193,6 +195,49 @@ def test_errors_are_those_of_the_library(url: str) -> None:
 def test_factory_without_a_url_names_the_settings_that_it_looked_for() -> None:
     with pytest.raises(OSError, match="APP_HOLDFAST_URL, HOLDFAST_URL"):
         InfrastructureFactory.construct(Environment("App", {"PERSISTENCE_MODULE": MODULE}))
+
+
+def test_the_settings_of_the_librarys_own_modules_say_where_the_store_is(
+    tmp_path: Path, url: str
+) -> None:
+    target = urlsplit(url)
+    if target.scheme == "sqlite":
+        module, settings = "eventsourcing.sqlite", {"SQLITE_DBNAME": str(tmp_path / "a b%20.db")}
+    else:
+        module = "eventsourcing.postgres"
+        settings = {
+            "POSTGRES_DBNAME": target.path[1:],
+            "POSTGRES_HOST": unquote(target.hostname or ""),
+            "POSTGRES_PORT": str(target.port),
+            "POSTGRES_USER": target.username or "",
+            "POSTGRES_PASSWORD": unquote(target.password or "none"),
+        }
+    for persistence in (module, MODULE):  # one setting changes
+        env = Environment("App", {"PERSISTENCE_MODULE": persistence, **settings})
+        factory = InfrastructureFactory[TrackingRecorder].construct(env)
+        recorder = factory.application_recorder()
+        assert recorder.max_notification_id() is None
+        recorder.insert_events([event(uuid4(), 1)])
+        assert recorder.max_notification_id() == 1
+        factory.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"SQLITE_DBNAME": "a.db", "POSTGRES_DBNAME": "a"}, "both"),
+        ({"SQLITE_DBNAME": "file:a.db?mode=ro"}, "URI of SQLite's own"),
+    ],
+)
+def test_settings_that_leave_it_open_are_told(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(OSError, match=said):
+        HoldfastFactory(Environment("App", settings))
+
+
+def test_memory_is_a_store_in_memory() -> None:
+    factory = HoldfastFactory(Environment("App", {"SQLITE_DBNAME": ":memory:"}))
+    assert factory.application_recorder().max_notification_id() is None
+    factory.close()
 
 
 def test_engine_without_transactions_is_refused() -> None:

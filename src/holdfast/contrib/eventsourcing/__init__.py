@@ -3,6 +3,8 @@
     PERSISTENCE_MODULE=holdfast.contrib.eventsourcing
     HOLDFAST_URL=postgresql://localhost/app
 
+Instead of the URL the library's own settings will do: see settings.py.
+
 Everything is kept by the public facets, in namespaces of the application's own:
 
     eventsourcing/NAME/stored/PURPOSE   a run for each originator: see originators.py

@@ -21,6 +21,7 @@ from holdfast.contrib.eventsourcing.recorders import (
     HoldfastApplicationRecorder,
     HoldfastProcessRecorder,
 )
+from holdfast.contrib.eventsourcing.settings import URL, store_url
 from holdfast.contrib.eventsourcing.tracking import HoldfastTrackingRecorder
 
 T = TypeVar("T")
@@ -30,15 +31,12 @@ _NAMELESS: Final = "application"
 class HoldfastFactory(InfrastructureFactory[HoldfastTrackingRecorder]):
     """Recorders on one store, which it opens and closes."""
 
-    HOLDFAST_URL = "HOLDFAST_URL"
+    HOLDFAST_URL = URL
     CREATE_TABLE = "CREATE_TABLE"
 
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
-        url = self.env.get(self.HOLDFAST_URL)
-        if not url:
-            keys = ", ".join(self.env.create_keys(self.HOLDFAST_URL))
-            raise OSError(f"the URL of a Holdfast store is not in the environment: {keys}")
+        url = store_url(self.env)
         migrate = bool(strtobool(self.env.get(self.CREATE_TABLE) or "yes"))
         with translated():
             self.store = holdfast.open(url, config=StoreConfig(migrate=migrate))
