@@ -139,6 +139,19 @@ async def test_cancelled_flush_leaves_nobody_waiting(flusher: Flusher) -> None:
     assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 2
 
 
+@only_in_a_task
+async def test_flush_cancelled_before_it_began_is_begun_again(flusher: Flusher) -> None:
+    for again in (lambda: flusher.call("next"), flusher.coalescer.drain):
+        first = flusher.start("first")
+        await asyncio.sleep(0)
+        (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "holdfast flush")
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not first.done()
+        await again()
+        assert await first == ["first"]
+
+
 @in_a_loop
 async def test_caller_cancelled_while_it_waits_is_not_flushed(flusher: Flusher) -> None:
     first = await flusher.start_and_stop_inside("first")

@@ -231,7 +231,7 @@ def test_a_repeat_is_uncertain_only_if_something_was_forgotten_since(server: Val
         store.records.put("a", {"n": 0})
         write = SeenWrite(_swap(uuid4().bytes, time.monotonic()), 0)
         command = operation.command(write, repeat=True)
-        client.zremrangebyrank("doubt:{default}:ops", 0, 0)
+        client.hdel("doubt:{default}:log", "1")
         assert run(db.ask([command], b"")) == [[-1]]
         with pytest.raises(holdfast.Unavailable, match="others have written") as caught:
             operation.answer(-1, write)

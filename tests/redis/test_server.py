@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -403,8 +404,7 @@ def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, clien
         assert store.records.purge() == 1
         left = {key.decode() for key in client.keys("grave:*")}
         assert left == {
-            "grave:clock", "grave:namespaces",
-            "grave:{default}:number", "grave:{default}:lost", "grave:{default}:ops",
+            "grave:clock", "grave:namespaces", "grave:{default}:log", "grave:{default}:lost",
         }  # fmt: skip
         with (
             store.records.watch(after=cursor) as watch,
@@ -444,14 +444,94 @@ def test_writing_removes_what_is_due_by_and_by(
         assert store.records.purge() == 0
 
 
-def test_a_namespace_remembers_two_thousand_operations(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+def test_a_namespace_remembers_four_thousand_operations(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
     async def write() -> None:
         async with holdfast.open_async(server.url(prefix="ops")) as store:
-            for _ in range(3):
+            for _ in range(6):
                 await asyncio.gather(*(store.records.put(f"k{n}", {"x": n}) for n in range(800)))
 
     asyncio.run(write())
-    assert 2000 <= client.zcard("ops:{default}:ops") < 2016
+    kept = client.hgetall("ops:{default}:log")
+    assert kept.pop(b"n") == b"4800"
+    assert len(kept) == 4000
+    assert len(set(kept.values())) == 4000
+
+
+def test_what_an_older_version_kept_is_read_and_written(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    """Its numbers had a key of their own, and fields were not counted."""
+    base, op = "older:{default}", uuid4()
+    client.sadd("older:namespaces", "default")
+    client.set(f"{base}:number", 7)
+    client.hset(
+        f"{base}:r:a", mapping={"x": "1", "y": "2", "\0": op.bytes + b"1767225600000000:0:6"}
+    )
+    client.hset(f"{base}:r:b", mapping={"x": "1", "\0": uuid4().bytes + b"1767225600000000:1:7"})
+    client.zadd(f"{base}:keys", {"a": 0})
+    client.zadd(f"{base}:changes", {"a": 6, "b": 7})
+    client.hset(f"{base}:indexes", "\0x", "complete")
+    client.hset(f"{base}:e:\0x", "a", "\0n10000000000000000001\0a")
+    client.zadd(f"{base}:x:\0x", {"\0n10000000000000000001\0a": 0})
+    with holdfast.open(server.url(prefix="older")) as store:
+        found = store.records.get("a")
+        assert found == holdfast.Record({"x": b"1", "y": b"2"})
+        assert store.records.get("b") is None
+        with store.records.watch() as watch:
+            assert watch.next(PATIENCE) == holdfast.RecordChange("a", found, True, "records:0.0.7")
+            assert watch.next(PATIENCE) is holdfast.CAUGHT_UP
+            store.records.put("a", {"x": 9}, op_id=op)  # its last write: known
+            assert store.records.get("a") == found
+            store.records.put("a", {"x": 2})  # and what else was there goes
+            changed = watch.next(PATIENCE)
+            assert isinstance(changed, holdfast.RecordChange)
+            assert (changed.key, changed.record) == ("a", holdfast.Record({"x": b"2"}))
+        store.records.put("b", {"z": 3})
+        assert store.records.get("b") == holdfast.Record({"z": b"3"})
+        assert [
+            key for key, _ in store.records.find(filters=holdfast.ScanFilter("x", "eq", 2))
+        ] == ["a"]
+    assert client.hget(f"{base}:log", "n") == b"9!"
+
+
+def test_a_put_leaves_no_field_of_what_others_set_since(server: ValkeyServer) -> None:
+    """Whatever is known of how many fields there are."""
+    with holdfast.open(server.fresh_url()) as store:
+        for change in (
+            lambda: store.records.set_field("a", "c", 1),
+            lambda: store.records.set_field("a", "b", None),
+            lambda: store.records.compare_and_swap("a", "b", 1, 2),
+            lambda: store.records.put("a", {"c": 1, "d": 2, "e": 3}),
+            lambda: store.records.expire("a", 60),
+            lambda: store.records.delete("a"),
+            lambda: store.records.put("a", {"c": holdfast.Stamp(), "d": 2, "e": 3}),
+        ):
+            store.records.put("a", {"a": 1, "b": 1})
+            change()
+            store.records.put("a", {"b": 3, "f": 4})
+            assert store.records.get("a") == holdfast.Record({"b": b"3", "f": b"4"})
+
+
+def test_values_of_any_length_and_names_with_signs_come_back(server: ValkeyServer) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        for size in (0, 1, 31, 32, 255, 256, 65_535, 65_536, 300_000):
+            fields = {"100%": b"\xff" * size, "%b": b"%d%%", "a" * size or "a": b"\0"}
+            fields = {name[:200]: value for name, value in fields.items()}
+            key = f"{size:x}" * 20 + "%b"
+            store.records.put(key, fields)
+            assert store.records.get(key) == holdfast.Record(fields)
+
+
+def test_a_record_of_more_fields_than_lua_takes_at_once(server: ValkeyServer) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        fields = {f"f{number}": b"%d" % number for number in range(12_000)}
+        store.records.put("a", fields)
+        assert store.records.get("a") == holdfast.Record(fields)
+        swapped = store.records.compare_and_set(
+            "a", expect=fields, set={field: b"x" + value for field, value in fields.items()}
+        )
+        assert swapped is True
+        assert store.records.compare_and_set("a", expect=fields, set={"y": 1}) is False
+        store.records.put("a", {"f1": 1})
+        assert store.records.get("a") == holdfast.Record({"f1": b"1"})
 
 
 # Threads

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState
@@ -101,16 +100,12 @@ class LoopCoalescer:
         self._future: Callable[[], asyncio.Future[None]] = partial(asyncio.Future, loop=loop)
         self._flush = flush
         self._inline = inline
-        self._waiting: list[Unit] = []
-        self._in_flight = 0
+        self.waiting: list[Unit] = []
+        self.in_flight = 0
+        """How many units are being flushed."""
         self._task: asyncio.Task[None] | None = None
         self._leading = False
         self._alone = False  # the last turn of the loop brought nobody else
-
-    @property
-    def load(self) -> int:
-        """How many units wait or are in flight."""
-        return len(self._waiting) + self._in_flight
 
     async def submit(self, unit: Unit) -> Sequence[Any]:
         """Queue the unit and wait for its outcome.
@@ -122,8 +117,12 @@ class LoopCoalescer:
         """
         if not self._inline or self._leading or self._task is not None:
             unit.waiter = waiter = self._future()
-            self._queue(unit)
+            self.waiting.append(unit)
+            if not self._leading and (self._task is None or self._task.done()):
+                self._start()
             await waiter
+            if unit.error is None and unit.settled:  # what result() does, without another frame
+                return unit.answers
             return unit.result()
         self._leading = True
         batch = [unit]
@@ -132,11 +131,11 @@ class LoopCoalescer:
                 self._alone = False  # and so the loop turns with every second call
             else:
                 await _turn()
-                self._alone = not self._waiting
-            if self._waiting:
-                self._waiting.insert(0, unit)
+                self._alone = not self.waiting
+            if self.waiting:
+                self.waiting.insert(0, unit)
                 batch = [
-                    one for one in take_batch(self._waiting) if one is unit or not one.waiter.done()
+                    one for one in take_batch(self.waiting) if one is unit or not one.waiter.done()
                 ]
             rest = self._flush(batch)
             if rest is not None:
@@ -145,7 +144,7 @@ class LoopCoalescer:
             self._leading = False
             if len(batch) > 1:
                 self._leave(batch[1:])
-            if self._waiting:
+            if self.waiting:
                 self._start()
         return unit.result()
 
@@ -155,7 +154,9 @@ class LoopCoalescer:
         unit.waiter = self._loop.create_future()
         hold = _LoopHold(self._loop)
         unit.answers = [hold]
-        self._queue(unit)
+        self.waiting.append(unit)
+        if not self._leading:
+            self._start()
         try:
             async with asyncio.timeout(patience):
                 await unit.waiter
@@ -167,56 +168,55 @@ class LoopCoalescer:
             raise
         return hold
 
-    def _queue(self, unit: Unit) -> None:
-        self._waiting.append(unit)
-        if not self._leading:
-            self._start()
-
     def _start(self) -> None:
-        if self._task is None or self._task.done():  # an eager task may be done before it is known
-            self._task = self._loop.create_task(self._run(), name="holdfast flush")
+        """Have a flushing task. One that somebody cancelled before its first step is done too."""
+        if self._task is None or self._task.done():
+            task = self._loop.create_task(self._run(), name="holdfast flush")
+            self._task = None if task.done() else task  # an eager one may be done already
 
     async def drain(self) -> None:
         """Wait until nothing is left to do."""
-        while self._task is not None or self._leading:
+        while self.waiting or self._leading or self._task is not None:
+            if self._leading:
+                await asyncio.sleep(_MOMENT)
+                continue
+            self._start()
             if self._task is not None:
                 await asyncio.wait([self._task])
-            else:
-                await asyncio.sleep(_MOMENT)
 
     def _leave(self, others: list[Unit]) -> None:
         _resume([one for one in others if one.settled])
         # Whoever led was cancelled while another process held the file.
-        self._waiting[:0] = [one for one in others if not one.settled]
+        self.waiting[:0] = [one for one in others if not one.settled]
 
     async def _run(self) -> None:
         batch: list[Unit] = []
         try:
-            while self._waiting:
-                if self._waiting[0].batch is HOLD:
-                    holder = self._waiting.pop(0)
+            while self.waiting:
+                if self.waiting[0].batch is HOLD:
+                    holder = self.waiting.pop(0)
                     _resume([holder])
                     await holder.answers[0].over
                     continue
                 # A caller that gave up before its flush began is simply not written.
-                batch = [unit for unit in take_batch(self._waiting) if not unit.waiter.done()]
+                batch = [unit for unit in take_batch(self.waiting) if not unit.waiter.done()]
                 if batch:
-                    self._in_flight = len(batch)
+                    self.in_flight = len(batch)
                     rest = self._flush(batch)
                     if rest is not None:
                         await rest
-                    self._in_flight = 0
+                    self.in_flight = 0
                     _resume(batch)
                     await _turn()
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
-            for unit in batch + self._waiting:
+            for unit in batch + self.waiting:
                 unit.fail(exc)
-            _resume(batch + self._waiting)
-            self._waiting.clear()
+            _resume(batch + self.waiting)
+            self.waiting.clear()
             raise
         finally:
-            self._in_flight = 0
+            self.in_flight = 0
             self._task = None
 
 
@@ -224,9 +224,6 @@ class LoopCoalescer:
 def _turn() -> Generator[None]:
     """Let the loop turn once: `asyncio.sleep(0)` in half the steps."""
     yield
-
-
-_load = attrgetter("load")
 
 
 class _Lanes:
@@ -238,8 +235,11 @@ class _Lanes:
     def submit(self, unit: Unit) -> Coroutine[Any, Any, Sequence[Any]]:
         """Queue the unit where the fewest are, and wait for its outcome."""
         lane = self._lanes[0]
-        if lane.load >= _MANY:
-            lane = min(self._lanes, key=_load)
+        load = len(lane.waiting) + lane.in_flight
+        if load >= _MANY:
+            for other in self._lanes:
+                if len(other.waiting) + other.in_flight < load:
+                    lane, load = other, len(other.waiting) + other.in_flight
         return lane.submit(unit)
 
     async def drain(self) -> None:

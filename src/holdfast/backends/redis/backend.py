@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -73,7 +74,7 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         _topic,
         seconds(config.poll_interval),
     )
-    frame = Frame(keys.read_clock, lambda topic: (b"PUBLISH", keys.channel, _hint(keys, topic)))
+    frame = Frame(keys.read_clock, lru_cache(maxsize=1000)(partial(_publish, keys)))
     db = RedisDb(servers, runtime, subscriber, frame, config.wait_replicas)
     try:
         await servers.find()
@@ -192,9 +193,9 @@ async def _warn_of_settings(db: RedisDb, where: str) -> None:
         _log.warning("%s: maxmemory-policy is not noeviction: it may drop what is kept", where)
 
 
-def _hint(keys: Keys, topic: Topic) -> bytes:
+def _publish(keys: Keys, topic: Topic) -> Command:
     log, namespace = topic
-    return b"%b %b" % (log.encode(), keys.base(namespace))
+    return (b"PUBLISH", keys.channel, b"%b %b" % (log.encode(), keys.base(namespace)))
 
 
 def _topic(hint: bytes) -> Topic:

@@ -9,12 +9,12 @@ from typing import Any
 
 from redis import exceptions
 
-from holdfast.backends.redis.connection import CLOSED, is_replica
+from holdfast.backends.redis.connection import CHUNK, CLOSED, is_replica
 from holdfast.backends.redis.errors import translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
 
 
-class AsyncConnection(asyncio.Protocol):
+class AsyncConnection(asyncio.BufferedProtocol):
     """Awaits the event loop. What arrives is read at once, with no stream and no task between."""
 
     def __init__(self, raw: Any, where: str, call_timeout: float) -> None:  # noqa: ANN401 - as above
@@ -23,6 +23,7 @@ class AsyncConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._where = where
         self._call_timeout = call_timeout
+        self._buffer = memoryview(bytearray(CHUNK))
         self._reader = Reader()
         self._replies: list[Reply] = []
         self._wanted = 0
@@ -49,20 +50,23 @@ class AsyncConnection(asyncio.Protocol):
 
     async def exchange(
         self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
-    ) -> None:
+    ) -> bool:
         """See RedisConnection."""
         self.usable = False
         self._replies = replies
         self._wanted = len(replies) + len(commands)
+        before = self._reader.refusals
         try:
             if self._lost is not None:
                 self._reader.feed(self._early, replies)
                 self._early = b""
                 if len(replies) < self._wanted:
                     raise self._lost
-                return
+                return True  # who was left so early looks at each answer
             self._answered = self._loop.create_future()
-            self._watch(self._loop.time() + self._call_timeout + more_secs)
+            self._deadline = self._loop.time() + self._call_timeout + more_secs
+            if self._timer is None or self._due > self._deadline:
+                self._watch()
             if commands:
                 self._transport.write(pack(commands))
                 await self._answered
@@ -70,7 +74,9 @@ class AsyncConnection(asyncio.Protocol):
             raise translate_loss(exc, self._where) from exc
         finally:
             self._answered = None
-        self.usable = not any(map(is_replica, replies))
+        refused = self._reader.refusals > before
+        self.usable = not (refused and any(map(is_replica, replies)))
+        return refused
 
     async def abandon(self) -> None:
         """Free the connection at once.
@@ -88,14 +94,19 @@ class AsyncConnection(asyncio.Protocol):
         with contextlib.suppress(exceptions.RedisError, OSError):
             await self._raw.disconnect(nowait=True)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Called by the loop."""
         answered = self._answered
         if answered is None or answered.done():
             self._transport.abort()  # nobody asked
             return
         try:
-            self._reader.feed(data, self._replies)
+            self._reader.feed(bytes(self._buffer[:nbytes]), self._replies)
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
             return
@@ -107,25 +118,22 @@ class AsyncConnection(asyncio.Protocol):
         self._lost = exc if isinstance(exc, OSError) else ConnectionResetError(CLOSED)
         self._fail(self._lost)
 
-    def _watch(self, deadline: float) -> None:
-        """Let the exchange fail at that time.
+    def _watch(self) -> None:
+        """Let the exchange fail at its deadline.
 
         A timer for each would cost more than the rest: one that is due looks when it is due again.
         """
-        self._deadline = deadline
-        if self._timer is not None and self._due <= deadline:
-            return
         if self._timer is not None:
             self._timer.cancel()
-        self._due = deadline
-        self._timer = self._loop.call_at(deadline, self._look)
+        self._due = self._deadline
+        self._timer = self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         self._timer = None
         if self._answered is None:
             return
         if self._loop.time() < self._deadline:
-            self._watch(self._deadline)
+            self._watch()
         else:
             self._fail(TimeoutError())
 

@@ -8,7 +8,7 @@ more, as a repeat: scripts then look operation ids up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from holdfast.backends.batching import settle
@@ -45,7 +45,7 @@ class RedisDb:
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[tuple[Address, bool], Coalescer] = {}
 
-    async def do(
+    def do(
         self,
         operation: Operation[Item, Answer],
         items: Sequence[Item],
@@ -53,17 +53,20 @@ class RedisDb:
         *,
         size: int = 0,
         topic: Topic | None = None,
-    ) -> Sequence[Answer]:
+    ) -> Awaitable[Sequence[Answer]]:
         """One answer per item, in order. All items are on the server of the key.
 
         `size` is what the payloads add up to: a pipeline takes so much, no more. Who listens
         to the topic hears of it when it is done.
         """
-        self.check()
+        self.runtime.check()
+        if self._closed:
+            self.check()
         unit = Unit(operation, items, size, topic)
-        kind = (self._servers.address(key), operation.writes)
+        servers = self._servers
+        kind = (servers.address(key) if servers.cluster else servers.seed, operation.writes)
         coalescer = self._coalescers.get(kind) or self._new_coalescer(kind)
-        return await coalescer.submit(unit)
+        return coalescer.submit(unit)
 
     async def ask(self, commands: Sequence[Command], key: bytes) -> list[Reply]:
         """The answers to commands that may be done twice; raises the first error."""
@@ -114,10 +117,16 @@ class RedisDb:
         address, writes = kind
         wait = self._wait if writes else 0
 
+        def new_pipeline() -> Pipeline:
+            return Pipeline(self._servers, address, self._frame, wait_replicas=wait)
+
+        # One of a cluster is used up: it may end at another node than it began with.
+        only = None if self._servers.cluster else new_pipeline()
+
         async def flush(units: list[Unit]) -> None:
-            pipeline = Pipeline(self._servers, address, self._frame, wait_replicas=wait)
-            await settle(units, pipeline)
-            self.subscriber.tell(unit.topic for unit in units)
+            await settle(units, only or new_pipeline())
+            if self.subscriber.hub.topics:
+                self.subscriber.tell(unit.topic for unit in units)
 
         # setdefault: two threads may come here first at once, and must share one.
         return self._coalescers.setdefault(kind, self.runtime.lanes(flush, self._servers.pool_size))
@@ -127,8 +136,8 @@ class RedisDb:
         replies: list[Reply] = []
         try:
             async with await pool.take() as connection:
-                await connection.exchange(commands, replies)
-                await call_unknown(connection, commands, replies)
+                if await connection.exchange(commands, replies):
+                    await call_unknown(connection, commands, replies)
         except StoreError as exc:
             exc.outcome_unknown = False
             raise

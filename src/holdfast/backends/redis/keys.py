@@ -5,9 +5,9 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
 
     hf:{default}:r:KEY       hash    a record: its fields, and one named NUL with what is ours
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
-    hf:{default}:number      string  the number of the last change
+    hf:{default}:log         hash    n -> number of the last change, with a ! if there are indexes;
+                                     number modulo 4,000 -> OP_ID KEY of that change
     hf:{default}:changes     zset    key -> number of its newest change: the log, compacted
-    hf:{default}:ops         zset    OP_ID KEY -> number of its change: the last 2,000 operations
     hf:{default}:lost        string  the highest number that is no longer in the log
     hf:{default}:due         zset    key -> instant at which something of it is to be removed
     hf:{default}:indexes     hash    index -> where filling it is, or `complete`
@@ -39,14 +39,18 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
 
 A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
 
-    hf:{default}:r:job.7     state = pending, NUL = OP_ID updated_at:expires_at:3
+    hf:{default}:r:job.7     state = pending, NUL = OP_ID expires_at;1;updated_at;3
     hf:{default}:keys        job.7
+    hf:{default}:log         n = 3, 3 = OP_ID job.7
     hf:{default}:changes     job.7 -> 3
     hf:{default}:due         job.7 -> expires_at
 
 and the server itself removes the hash when its time is up (PEXPIREAT). `delete` leaves a hash
 with NUL alone for a day, so that a repeat is known, and takes the key out of `keys`; `changes`
 then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
+
+The 1 is how many fields a put has left; after other writes that place is empty. An older version
+wrote OP_ID updated_at:expires_at:3, and kept 3 in hf:{default}:number.
 """
 
 from __future__ import annotations

@@ -23,15 +23,15 @@ class RedisNamespaces:
         self._keys = keys
         self._noted: dict[str, float] = {}
 
-    def noted(self, namespace: str) -> bool:
-        """True if it is known to be listed, as it nearly always is."""
-        return time.monotonic() < self._noted.get(namespace, 0.0)
+    def noted(self, namespace: str, now: float) -> bool:
+        """True if it is known to be listed, as it nearly always is; `now` by time.monotonic()."""
+        return now < self._noted.get(namespace, 0.0)
 
     async def note(self, namespace: str) -> None:
         """See to it that the namespace is listed, before something is written to it."""
-        if self.noted(namespace):
-            return
         now = time.monotonic()
+        if self.noted(namespace, now):
+            return
         key = self._keys.namespaces
         try:
             await self._db.ask([(b"SADD", key, namespace.encode())], key)

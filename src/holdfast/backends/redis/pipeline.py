@@ -28,10 +28,7 @@ class Operation(Protocol[Item_contra, Answer_co]):
 
     @property
     def joins(self) -> bool:
-        """True if commands that differ only in their last word may be sent as one.
-
-        Such a command has all these words at its end, and its answer is a list.
-        """
+        """True if it is a Joining operation."""
 
     @property
     def writes(self) -> bool:
@@ -46,6 +43,16 @@ class Operation(Protocol[Item_contra, Answer_co]):
 
     def answer(self, reply: Reply, item: Item_contra) -> Answer_co:
         """What the server's answer means."""
+
+
+class Joining(Operation[Item_contra, Answer_co], Protocol):
+    """One whose commands are sent as one if they begin alike: its answer is a list."""
+
+    def begin(self, item: Item_contra) -> list[bytes]:
+        """All words of the command but the last."""
+
+    def word(self, item: Item_contra, *, repeat: bool) -> bytes:
+        """The last word of the command."""
 
 
 class Timed(NamedTuple):
@@ -87,14 +94,14 @@ class Pipeline:
     async def __call__(self, units: list[Unit], *, repeat: bool, patient: bool) -> None:
         """See Attempt. Writes that were answered before a connection broke are settled."""
         del patient  # nothing here waits for locks
-        left = [unit for unit in units if not unit.settled]
+        left = [unit for unit in units if not unit.settled] if repeat else units
         if not left:
             return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
         try:
             async with await self._take(sent) as connection:
-                await connection.exchange(sent.all, sent.replies)
-                if await call_unknown(connection, sent.all, sent.replies):
+                refused = await connection.exchange(sent.all, sent.replies)
+                if refused and await call_unknown(connection, sent.all, sent.replies):
                     await connection.exchange(sent.after, [])  # that was too soon
                 missing = None
                 if self._wait:
@@ -106,6 +113,9 @@ class Pipeline:
                 self._settle(sent, lost=True)
             await self._turn(sent)
             raise
+        if sent.single and not refused and missing is None:  # as nearly always
+            sent.settle()
+            return
         self._settle(sent, missing)
         moved = [unit for unit in left if not unit.settled]
         if moved:
@@ -175,13 +185,10 @@ class Pipeline:
                 unit.fail(Unavailable(f"{self._pool.where}: {missing}", outcome_unknown=True))
                 continue
             try:
-                if len(replies) == 1:  # as nearly always
-                    unit.answers = [self._answer(unit, unit.items[0], replies[0])]
-                else:
-                    unit.answers = [
-                        self._answer(unit, item, reply)
-                        for item, reply in zip(unit.items, replies, strict=True)
-                    ]
+                unit.answers = [
+                    self._answer(unit, item, reply)
+                    for item, reply in zip(unit.items, replies, strict=True)
+                ]
             except StoreError as exc:
                 unit.fail(exc)
             unit.settled = True
@@ -197,14 +204,37 @@ class _Sent:
 
     def __init__(self, units: list[Unit], frame: Frame, *, repeat: bool) -> None:
         self._units = units
-        timed = any(unit.batch.timed for unit in units)
+        timed = False
+        self.single = True
+        """No unit has several items, and none of their answers depends on the clock."""
+        topics = set()
+        for unit in units:
+            if unit.batch.timed:
+                timed = True
+                self.single = False
+            if len(unit.items) != 1:
+                self.single = False
+            if unit.topic is not None:
+                topics.add(unit.topic)
         self._before = frame.clock if timed else ()
         own, self._widths = _joined(units, repeat=repeat)
-        topics = {unit.topic for unit in units if unit.topic is not None}
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
-        self.key = _key(own[0])
+
+    @property
+    def key(self) -> bytes:
+        """A key of the first command: all are on one server."""
+        return _key(self.all[len(self._before)])
+
+    def settle(self) -> None:
+        """Give an outcome to all units, if each is single and none was refused."""
+        for unit, reply in zip(self._units, self._answers(), strict=True):
+            try:
+                unit.answers = (unit.batch.answer(reply, unit.items[0]),)
+            except StoreError as exc:
+                unit.fail(exc)
+            unit.settled = True
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""
@@ -243,26 +273,24 @@ def _joined(units: list[Unit], *, repeat: bool) -> tuple[list[list[bytes]], list
     """The units' commands, and for how many items each is; None for one, answered by no list."""
     commands: list[list[bytes]] = []
     widths: list[int | None] = []
-    head: list[bytes] | None = None  # of a command that others may join
+    begin: list[bytes] | None = None  # of a command that others may join
     width = 0
     for unit in units:
         batch = unit.batch
         for item in unit.items:
-            command = batch.command(item, repeat=repeat)
             if not batch.joins:
-                commands.append(command)
+                commands.append(batch.command(item, repeat=repeat))
                 widths.append(None)
-                head = None
+                begin = None
                 continue
-            last = command.pop()
-            if command == head and width < _MOST_JOINED:
-                width += 1
-                commands[-1].append(last)
-                widths[-1] = width
-            else:
-                head, width = command, 1
-                commands.append([*command, last])
-                widths.append(1)
+            own = batch.begin(item)
+            if own != begin or width == _MOST_JOINED:
+                begin, width = own, 0
+                commands.append([*own])
+                widths.append(0)
+            commands[-1].append(batch.word(item, repeat=repeat))
+            width += 1
+            widths[-1] = width
     return commands, widths
 
 

@@ -49,16 +49,16 @@ class Pool:
             place.release()
             raise
 
+    def keep(self, connection: RedisConnection) -> bool:
+        """Keep the connection for the next caller; False if there is none any more."""
+        self._idle.append(connection)
+        return not self._closed
+
     async def take_back(self, connection: RedisConnection, *, trusted: bool) -> None:
-        """Keep the connection for the next caller, or close it when it cannot be used again."""
-        lost = not connection.usable
-        if not lost:
-            self._idle.append(connection)
-        elif trusted:
-            await connection.close()
-        else:
-            await connection.abandon()
-        if self._closed or (trusted and lost):
+        """Close the connection that cannot be used again, or is not needed any more."""
+        if not connection.usable:
+            await (connection.close() if trusted else connection.abandon())
+        if self._closed or trusted:
             await self._drop_idle()
 
     async def close(self) -> None:
@@ -92,8 +92,9 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         try:
-            # Whoever was cancelled or interrupted may have left it half way.
-            trusted = error is None or isinstance(error, StoreError)
-            await self._pool.take_back(self._connection, trusted=trusted)
+            if not (self._connection.usable and self._pool.keep(self._connection)):
+                # Whoever was cancelled or interrupted may have left it half way.
+                trusted = error is None or isinstance(error, StoreError)
+                await self._pool.take_back(self._connection, trusted=trusted)
         finally:
             self._place.release()

@@ -45,6 +45,8 @@ class Reader:
         self._pieces: list[bytes] = []  # of a long value, so that they are joined once
         self._missing = 0  # bytes of it that are still to come
         self._open: list[tuple[list[Reply], int]] = []  # lists that are not whole, outermost first
+        self.refusals = 0
+        """How many answers, and parts of answers, were a Refusal so far."""
 
     def feed(self, data: bytes, replies: list[Reply]) -> None:
         """Add the answers that are whole now to `replies`."""
@@ -86,6 +88,7 @@ class Reader:
                     continue
             else:
                 value = _line(kind, buffer[at + 1 : end])
+                self.refusals += kind == _ERROR
             at = end + 2
             self._add(value, replies)
         return at

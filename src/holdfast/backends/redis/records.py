@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,7 +10,8 @@ from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.keys import META, Keys, lex_range
 from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Timed
-from holdfast.backends.redis.protocol import Command, Reply
+from holdfast.backends.redis.protocol import Command
+from holdfast.backends.redis.records_row import pack_write
 from holdfast.backends.redis.script import Script
 from holdfast.backends.redis.stored import Kept, read_kept
 from holdfast.facets.records import (
@@ -20,21 +19,12 @@ from holdfast.facets.records import (
     ListedRecord,
     RecordKey,
     RecordWrite,
-    Stamp,
     StoredRecord,
-    asked_ago_us,
     uncertain,
 )
 
 _UNCERTAIN, _REFUSED = -1, 0
 _MOST_HEADS = 1000
-_SEPARATOR = b"\0"
-_pack = msgspec.msgpack.Encoder().encode
-
-Flat = list[object]
-"""Fields, each followed by what belongs to it."""
-
-_NONE: Flat = []
 
 
 class RedisRecords:
@@ -54,12 +44,15 @@ class RedisRecords:
         if not writes:
             return []
         (namespace, _) = writes[0].key
-        if not self._namespaces.noted(namespace):
+        if not self._namespaces.noted(namespace, writes[0].begun):
             await self._namespaces.note(namespace)
         seen = self._write.seen.get(namespace)
         if seen is None:
-            seen = await self._seen(namespace)
-        items = [SeenWrite(write, seen) for write in writes]
+            seen = self._write.seen.setdefault(namespace, await self.number(namespace))
+        if len(writes) == 1:  # as nearly always
+            items = [SeenWrite(writes[0], seen)]
+        else:
+            items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
         return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
 
@@ -136,14 +129,15 @@ class RedisRecords:
         ((now, reply),) = await self._db.ask([command], base)
         return read_kept(int(now), reply, fields)
 
-    async def _seen(self, namespace: str) -> int:
-        """The number of the last change in the namespace that this store knows of."""
+    async def number(self, namespace: str) -> int:
+        """The number of the last change in the namespace."""
         base = self._keys.base(namespace)
-        (number,) = await self._db.ask([(b"GET", base + b":number")], base)
-        return self._write.seen.setdefault(namespace, int(number or 0))
+        commands = [(b"HGET", base + b":log", b"n"), (b"GET", base + b":number")]
+        number, older = await self._db.ask(commands, base)
+        return int((number or older or b"0").rstrip(b"!"))
 
 
-class SeenWrite(NamedTuple):
+class SeenWrite(msgspec.Struct, frozen=True, gc=False):
     """A write, and the number of the last change in its namespace that we knew of before."""
 
     write: RecordWrite
@@ -163,44 +157,36 @@ class WriteRecords:
         self._heads: dict[str, list[bytes]] = {}  # of the commands, by namespace
         self.seen: dict[str, int] = {}  # the number of the last change that was answered
 
-    def command(self, item: SeenWrite, *, repeat: bool) -> Command:
+    def command(self, item: SeenWrite, *, repeat: bool) -> list[bytes]:
         """See Operation."""
-        write = item.write
-        namespace, key = write.key
+        return [*self.begin(item), self.word(item, repeat=repeat)]
+
+    def begin(self, item: SeenWrite) -> list[bytes]:
+        """See Joining."""
+        namespace = item.write.key[0]
         head = self._heads.get(namespace)
         if head is None:
             base = self._keys.base(namespace)
             head = self._script.call([base, self._keys.clock(base)], [])
             if len(self._heads) < _MOST_HEADS:
                 self._heads[namespace] = head
-        expect = write.expect
-        doubt = asked_ago_us(write) if repeat else -1
-        packed = _pack(
-            (
-                key,
-                _raw(write.op_id),
-                write.ttl_us,
-                write.replace,
-                write.must_exist,
-                doubt,
-                item.seen,
-                *_sorted(write.set),
-                [*expect],
-                [value is not None and _word(value) for value in expect.values()]
-                if expect
-                else _NONE,
-            )
-        )
-        return [*head, packed]
+        return head
 
-    def answer(self, reply: Reply, item: SeenWrite) -> bool:
+    def word(self, item: SeenWrite, *, repeat: bool) -> bytes:
+        """See Joining."""
+        return pack_write(item.write, item.seen, repeat=repeat)
+
+    def answer(self, reply: int, item: SeenWrite) -> bool:
         """See Operation."""
-        if reply == _UNCERTAIN:
-            raise uncertain(item.write)
+        if reply <= _REFUSED:
+            if reply == _UNCERTAIN:
+                raise uncertain(item.write)
+            return False
         namespace = item.write.key[0]
         # Threads may overwrite each other here: a lower number is only more careful.
-        self.seen[namespace] = max(self.seen.get(namespace, 0), reply - 1)
-        return bool(reply != _REFUSED)
+        if reply - 1 > self.seen.get(namespace, -1):
+            self.seen[namespace] = reply - 1
+        return True
 
 
 ReadItem = tuple[RecordKey, tuple[str, ...] | None]
@@ -233,37 +219,3 @@ class ReadRecords:
         if kept.stored is None or kept.stored.ttl_us is None:
             return kept
         return kept if kept.stored.ttl_us > late_us - early_us else None
-
-
-def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:
-    """The fields with their values, those that go, and those that are stamped with how far off."""
-    try:
-        # Nearly always: there are only values, and they are text. Then they are decoded together.
-        texts = _SEPARATOR.join(settings.values()).decode().split("\0")  # type: ignore[arg-type]
-    except (TypeError, UnicodeDecodeError):
-        texts = []
-    if texts and len(texts) == len(settings):
-        return [*chain.from_iterable(zip(settings, texts, strict=True))], _NONE, _NONE
-    values: Flat = []
-    gone: Flat = []
-    stamps: Flat = []
-    for field, value in settings.items():
-        if isinstance(value, bytes):
-            values += (field, _word(value))
-        elif value is None:
-            gone.append(field)
-        else:
-            stamps += (field, value.after_us)
-    return values, gone, stamps
-
-
-def _word(value: bytes) -> str | msgspec.Raw:
-    """The bytes as a text of MessagePack: the server's Lua knows no binary type."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return _raw(value)
-
-
-def _raw(value: bytes) -> msgspec.Raw:
-    return msgspec.Raw(b"\xdb%b%b" % (len(value).to_bytes(4, "big"), value))

@@ -23,6 +23,7 @@ class RedisRecordIndexes:
         self._db = db
         self._keys = keys
         self._records = records
+        self._create = Script("create_index")
         self._fill = Script("fill_index")
         self._drop = Script("drop_index")
         self._find = Script("find_entries")
@@ -31,7 +32,7 @@ class RedisRecordIndexes:
     async def create(self, namespace: str, index: RecordIndex) -> None:
         """See RecordIndexes."""
         base = self._keys.base(namespace)
-        await self._db.ask([(b"HSETNX", base + b":indexes", index_name(index), b">")], base)
+        await self._db.ask([self._create.call([base], [index_name(index)])], base)
 
     async def fill(self, namespace: str, index: RecordIndex) -> bool:
         """See RecordIndexes."""

@@ -20,6 +20,7 @@ class RedisRecordLog:
     def __init__(self, db: RedisDb, keys: Keys, records: RedisRecords, namespace: str) -> None:
         self._db = db
         self._records = records
+        self._namespace = namespace
         self._base = keys.base(namespace)
         self._clock = keys.clock(self._base)
         self._changes = Script("read_changes")
@@ -37,8 +38,7 @@ class RedisRecordLog:
 
     async def position(self) -> Position:
         """See RecordLog."""
-        (number,) = await self._db.ask([(b"GET", self._base + b":number")], self._base)
-        return Position(0, 0, int(number or 0))
+        return Position(0, 0, await self._records.number(self._namespace))
 
     async def end(self) -> Position:
         """See RecordLog."""

@@ -14,7 +14,7 @@ from importlib.resources import files
 from holdfast.facets.records import OP_MEMORY_US
 
 _FOLDER = files(__package__) / "scripts"
-_PARTS = re.compile(r"^--# parts (.*)$", re.MULTILINE)
+_PARTS = re.compile(r"^ *--# parts (.*)$", re.MULTILINE)
 
 
 class Script:

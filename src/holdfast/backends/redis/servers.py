@@ -47,7 +47,11 @@ class Servers:
         self._patience = min(seconds(config.connect_timeout), _LONGEST)
         self.settings = _settings(f"{scheme.partition('+')[0]}://{rest}", self._patience, config)
         options = self.settings.options
-        self._seed = (str(options.get("host", "localhost")), int(options.get("port", 6379)))
+        self.seed: Address = (
+            str(options.get("host", "localhost")),
+            int(options.get("port", 6379)),
+        )
+        """The server that the URL names; without a cluster all keys are there."""
         self._map: list[_Range] = []
         self._nodes: list[Address] = []  # all that were heard of, replicas too
         self._pools: dict[Address, Pool] = {}
@@ -55,7 +59,7 @@ class Servers:
     @property
     def where(self) -> str:
         """The server that the URL names, for people."""
-        return _shown(self._seed)
+        return _shown(self.seed)
 
     async def find(self) -> None:
         """Read the map of a cluster, from whichever node answers."""
@@ -63,7 +67,7 @@ class Servers:
             return
         error: StoreError = Unavailable(f"{self.where}: no node of the cluster is known")
         # Who answered last comes first: to find out that a machine is gone may take long.
-        for address in dict.fromkeys([*self._nodes, self._seed]):
+        for address in dict.fromkeys([*self._nodes, self.seed]):
             try:
                 found = await self._read_map(address)
             except StoreError as exc:
@@ -78,12 +82,12 @@ class Servers:
     def address(self, key: bytes) -> Address:
         """Where the key is, as far as we know."""
         if not self.cluster:
-            return self._seed
+            return self.seed
         slot = key_slot(key)
         for part in self._map:
             if part.first <= slot <= part.last:
                 return part.address
-        return self._seed  # which will say that nobody serves it
+        return self.seed  # which will say that nobody serves it
 
     async def look_again(self) -> None:
         """Read the map anew after a node was lost, if any other answers."""
@@ -115,7 +119,7 @@ class Servers:
         await self.find()
         replies: list[Reply] = []
         host, _, port = told.words.split()[-1].rpartition(":")
-        address = (host or self._seed[0], int(port))
+        address = (host or self.seed[0], int(port))
         async with await self.pool(address).take() as connection:
             await connection.exchange([command], replies)
         return replies[0]

@@ -38,7 +38,16 @@ def read_kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -
 def _seen(now_us: int, meta: bytes | None, fields: Fields) -> Kept:
     if meta is None:
         return Kept(None, 0)
-    _, expires, number = map(int, meta[_OP_BYTES:].split(b":"))
+    expires, number = _parsed(meta[_OP_BYTES:])
     if expires and expires <= now_us:  # a deleted one has expired long ago
         return Kept(None, number)
     return Kept(StoredRecord(fields, expires - now_us if expires else None), number)
+
+
+def _parsed(meta: bytes) -> tuple[int, int]:
+    """When the record expires, 0 for never, and the number of its last change."""
+    if b";" in meta:
+        expires, _, _, number = meta.split(b";")
+    else:  # written before fields were counted
+        _, expires, number = meta.split(b":")
+    return int(expires), int(number)

@@ -6,5 +6,9 @@
 -- ARGV  1  how many at most
 --
 -- Gives how many.
---# parts clock index record
-return remove_due(open_log(KEYS[1], KEYS[2]), ARGV[1])
+--# parts log index burial
+local log = open_log(KEYS[1], KEYS[2])
+log.indexes = log.indexes or list_indexes(log.base)
+local due = list_due(log, ARGV[1])
+remove_due(log, due)
+return #due

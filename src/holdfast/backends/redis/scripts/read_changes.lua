@@ -11,7 +11,8 @@
 -- which everything was looked at, 1 if there may be more; then number, key and record of each.
 --# parts clock
 local base, prefix, after = KEYS[1], ARGV[3], tonumber(ARGV[1])
-local last = tonumber(redis.call('GET', base .. ':number') or 0)
+local kept = redis.call('HGET', base .. ':log', 'n') or redis.call('GET', base .. ':number') or '0'
+local last = tonumber((string.gsub(kept, '!', '')))
 -- Above the last one: the cursor is of another store, or a failover has lost what it is of.
 if after < tonumber(redis.call('GET', base .. ':lost') or 0) or after > last then
   return false
