@@ -101,8 +101,8 @@ def test_archiver_that_acks_first_is_found(tmp_path: Path) -> None:
 
     def kill_often() -> None:
         rng = random.Random(7)
-        for _ in range(KILLS):
-            trial.kill_one("ack_first", rng)
+        for number in range(KILLS):
+            trial.kill_one("ack_first", rng, halfway=number % 3 == 2)
 
     with trial.store, pytest.raises(AssertionError, match="are done"):
         kill_often()

@@ -5,6 +5,7 @@ python worker.py ROLE ARGUMENTS-AS-JSON …
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -41,14 +42,19 @@ def archive(url: str, folder: str, halt_after: int | None) -> None:
         say(archiver.archive(60))
 
 
-def ack_first(url: str, folder: str, _: int | None) -> None:
+def ack_first(url: str, folder: str, halt_after: int | None) -> None:
     """The control: says that a batch is done before it is in a file."""
     writer = ArchiveFolder(folder)
     consumer = holdfast.open(url).transport.consumer(
         "archiver", "gbe.tasks.*.terminal", prefetch=3, from_start=True
     )
-    while batch := consumer.next_batch(60):
-        say(consumer.ack_batch(batch))
+    for done in itertools.count():
+        batch = consumer.next_batch(60)
+        acked = consumer.ack_batch(batch)
+        if done == halt_after:
+            say("half")
+            sys.stdin.readline()
+        say(acked)
         writer.add([delivery.message for delivery in batch])
 
 

@@ -35,7 +35,7 @@ async def too_slow_server(colour: Colour, proxy: FaultProxy, url: str) -> None:
     try:
         await store.records.put("a", {"n": 0})
         op = uuid4()
-        proxy.delay(1)
+        proxy.delay(3)
         with pytest.raises(holdfast.Timeout) as caught:
             await store.records.compare_and_swap("a", "n", 0, 1, op_id=op)
         assert caught.value.retryable

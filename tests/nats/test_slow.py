@@ -18,4 +18,4 @@ def test_what_is_too_slow_is_a_timeout_and_a_repeat_has_one_effect(
     server: NatsServer, colour: Colour
 ) -> None:
     with FaultProxy(ADDRESS, server.port) as proxy:
-        colour.run(too_slow_server(colour, proxy, server.fresh_url(call_timeout="0.5")))
+        colour.run(too_slow_server(colour, proxy, server.fresh_url(call_timeout="1")))

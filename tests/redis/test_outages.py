@@ -51,7 +51,7 @@ def test_what_is_too_slow_is_a_timeout_and_a_repeat_has_one_effect(
     server: ValkeyServer, colour: Colour
 ) -> None:
     with FaultProxy("127.0.0.1", server.port) as proxy:
-        colour.run(too_slow_server(colour, proxy, server.fresh_url(call_timeout="0.2")))
+        colour.run(too_slow_server(colour, proxy, server.fresh_url(call_timeout="1")))
 
 
 @pytest.mark.parametrize("first", ["", "first"])

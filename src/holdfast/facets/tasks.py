@@ -57,12 +57,20 @@ HELD = frozenset({TaskStatus.CLAIMED, TaskStatus.RUNNING})
 """Somebody works on it, or did."""
 
 
+_TELLING = ("state", "worker", "current_step", "retry_count", "timeout_at", "updated_at")
+
+
 class TaskState(msgspec.Struct, frozen=True):
     """A task as it was read. Times are Unix milliseconds, by the store's clock."""
 
     state: TaskStatus
     task_type: str
     task_id: str
+    seen: dict[str, bytes | None]
+    """What a later change of the task does not leave as it was, byte for byte; None: absent.
+
+    Times alone do not tell: two workers can have had the task within a millisecond.
+    """
     worker: str | None = None
     current_step: int | None = None
     step_count: int | None = None
@@ -83,8 +91,9 @@ class TaskState(msgspec.Struct, frozen=True):
             for name, value in fields.items()
             if name in cls.__struct_fields__
         }
+        seen = {name: fields.get(name) for name in _TELLING}
         try:
-            return msgspec.convert(texts, cls, strict=False)
+            return msgspec.convert({**texts, "seen": seen}, cls, strict=False)
         except msgspec.ValidationError as exc:
             raise Corrupt(f"a record that should be a task is none: {exc}") from exc
 

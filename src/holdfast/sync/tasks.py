@@ -23,7 +23,6 @@ from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Capability, require
 from holdfast.facets.records import FieldValue, Stamp
 from holdfast.facets.tasks import (
-    HELD,
     MAX_RETRIES,
     MOVES,
     TERMINAL,
@@ -231,13 +230,9 @@ class _Change(NamedTuple):
 
 def _as_seen(task: TaskState) -> Mapping[str, FieldValue | None]:
     """What must still be so for the caller to be right about the task."""
-    seen: dict[str, FieldValue | None] = {"state": task.state, "worker": task.worker}
-    if task.retry_count:
-        seen["retry_count"] = task.retry_count
-    if task.state in HELD or task.state is TaskStatus.PENDING:
-        seen["timeout_at"] = task.timeout_at
-        seen["updated_at"] = task.updated_at
-    return seen
+    if task.state is TaskStatus.BLOCKED:  # nobody holds it, whatever else was changed about it
+        return {name: task.seen[name] for name in ("state", "worker")}
+    return task.seen
 
 
 def _event(task: TaskState, state: TaskStatus, changes: Changes) -> dict[str, object]:

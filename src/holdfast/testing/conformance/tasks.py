@@ -100,6 +100,43 @@ async def test_who_no_longer_holds_a_task_cannot_change_it(world: World) -> None
 
 
 @TASKS
+async def test_a_task_that_moved_on_within_a_millisecond_is_told_apart(world: World) -> None:
+    tasks, records = world.store.tasks, world.store.records
+    await tasks.create("mail", "1")
+    first = await _claimed(world)
+    assert await tasks.retry(first) is True
+    second = await _claimed(world)
+    times = {"updated_at": first.updated_at, "timeout_at": first.timeout_at}
+    await records.set_fields("gbe.state.tasks.mail.1", times)
+    assert await tasks.complete(first) is False
+    assert await tasks.give_up(first) is False
+    seen = await tasks.get("mail", "1")
+    assert seen is not None
+    step = await tasks.step(seen, timeout=30)
+    assert step is not None
+    assert await tasks.step(step, timeout=30) is not None
+    times = {"updated_at": step.updated_at, "timeout_at": step.timeout_at}
+    await records.set_fields("gbe.state.tasks.mail.1", times)
+    assert await tasks.step(step, timeout=30) is None
+    assert await tasks.complete(second) is False
+
+
+@TASKS
+async def test_a_task_that_another_program_made_can_be_worked_on(world: World) -> None:
+    tasks, records = world.store.tasks, world.store.records
+    fields = {"state": "pending", "task_type": "mail", "task_id": "1"}
+    await records.put("gbe.state.tasks.mail.1", fields)
+    assert await tasks.retry(await _claimed(world)) is True
+    task = await _claimed(world)
+    assert task.retry_count == 1
+    assert await tasks.complete(task) is True
+    await records.put("gbe.state.tasks.mail.2", {**fields, "state": "running", "task_id": "2"})
+    bare = await tasks.get("mail", "2")
+    assert bare is not None
+    assert await tasks.fail(bare, "nobody is there") is True
+
+
+@TASKS
 async def test_fail_and_cancel_end_a_task(world: World) -> None:
     tasks = world.store.tasks
     await tasks.create("mail", "1")
