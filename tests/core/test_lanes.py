@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.runtime.aio import AsyncioRuntime
+from holdfast.runtime.aio import AsyncioRuntime, resume
 from holdfast.runtime.contract import Coalescer, Unit
 
 
 class Server:
     """Answers when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, early: bool = False) -> None:
+        self.early = early  # callers go on where the answer is read, before the flush ends
         self.flushes: list[int] = []
         self.under_way = self.most_under_way = 0
         self.gate = asyncio.Event()
+        self.one_at_a_time = asyncio.Lock()
         self.lanes: Coalescer = AsyncioRuntime().lanes(self.flush, 8)
 
     async def flush(self, units: list[Unit]) -> None:
@@ -22,10 +24,15 @@ class Server:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         await self.gate.wait()
+        async with self.one_at_a_time:
+            await asyncio.sleep(0.001 if self.early else 0)
         self.under_way -= 1
         for unit in units:
             unit.answers = unit.items
             unit.settled = True
+        if self.early:
+            resume(units)
+            await asyncio.sleep(0)
 
     async def call(self, item: int) -> int:
         unit = Unit(None, (item,))
@@ -62,6 +69,36 @@ def test_of_many_callers_two_flushes_are_under_way_at_once() -> None:
         server.gate.set()
         assert await asyncio.gather(*calls) == list(range(100))
         assert server.most_under_way == 2
+
+    asyncio.run(scene())
+
+
+def test_callers_that_went_on_early_are_the_next_flush_of_their_lane() -> None:
+    async def scene() -> None:
+        server = Server(early=True)
+        server.gate.set()
+
+        async def caller(item: int) -> list[int]:
+            return [await server.call(item) for _ in range(10)]
+
+        answers = await asyncio.gather(*(caller(item) for item in range(100)))
+        assert answers == [[item] * 10 for item in range(100)]
+        assert sum(server.flushes) == 1000
+        assert len(server.flushes) <= 22, server.flushes
+
+    asyncio.run(scene())
+
+
+def test_whoever_gave_up_first_leaves_the_others_their_answers() -> None:
+    async def scene() -> None:
+        server = Server()
+        first, *others = await _calls(server, 10)
+        first.cancel()
+        await asyncio.sleep(0)
+        server.gate.set()
+        async with asyncio.timeout(30):
+            assert await asyncio.gather(*others) == list(range(1, 10))
+        assert first.cancelled()
 
     asyncio.run(scene())
 

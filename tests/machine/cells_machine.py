@@ -59,7 +59,7 @@ class CellsMachine(RuleBasedStateMachine):
         forked=st.sampled_from([0, 2, 2]),
         # Not always: they need time at the end, and a connection of their own on PostgreSQL.
         watched=st.sampled_from([False, True]),
-        last=st.sampled_from([None, None, "branch made anew", "merges"]),
+        last=st.sampled_from([None, None, "branch made anew", "merges", "pruned"]),
     )
     def open_first(
         self,
@@ -114,6 +114,8 @@ class CellsMachine(RuleBasedStateMachine):
         elif self.last == "merges":
             self.merge(4, ("b", "main"), "strict", "a", ("delete", None))
             self.merge(4, ("b", "main"), "strict", "a", ("set", "set"))
+        elif self.last == "pruned" and self.pair.shared:
+            self.prune(0, 1)
         for watch in self.watches:
             watch.read()
             watch.close()

@@ -72,7 +72,7 @@ async def settle(
     units: list[Unit],
     attempt: Attempt,
     *,
-    failed: StoreError | None = None,
+    failed: StoreError | NotBegun | None = None,
     repeat: bool = False,
     may_repeat: bool = True,
     patient: bool = True,
@@ -84,17 +84,15 @@ async def settle(
     committed, so operation ids must be looked up, and no error can say "not done".
     `failed`: the first try has been made, and ended so.
     """
-    if failed is not None:
-        error, begun = failed, True
-    else:
+    if failed is None:
         try:
             await attempt(units, repeat=repeat, patient=patient)
-        except NotBegun as exc:
-            error, begun = exc.error, False
-        except StoreError as exc:
-            error, begun = exc, True
+        except (NotBegun, StoreError) as exc:
+            failed = exc
         else:
             return
+    begun = not isinstance(failed, NotBegun)
+    error = failed.error if isinstance(failed, NotBegun) else failed
     # Asked before an older doubt is added.
     lost, silent = begun and _lost(error), isinstance(error, Timeout) and error.outcome_unknown
     error.outcome_unknown |= repeat

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import types
 from collections import deque
@@ -101,8 +102,8 @@ class LoopCoalescer:
         self._flush = flush
         self._inline = inline
         self.waiting: list[Unit] = []
-        self.in_flight = 0
-        """How many units are being flushed."""
+        self.batch: list[Unit] = []
+        """What is being flushed."""
         self._task: asyncio.Task[None] | None = None
         self._leading = False
         self._alone = False  # the last turn of the loop brought nobody else
@@ -185,7 +186,7 @@ class LoopCoalescer:
                 await asyncio.wait([self._task])
 
     def _leave(self, others: list[Unit]) -> None:
-        _resume([one for one in others if one.settled])
+        resume([one for one in others if one.settled])
         # Whoever led was cancelled while another process held the file.
         self.waiting[:0] = [one for one in others if not one.settled]
 
@@ -195,28 +196,31 @@ class LoopCoalescer:
             while self.waiting:
                 if self.waiting[0].batch is HOLD:
                     holder = self.waiting.pop(0)
-                    _resume([holder])
+                    resume([holder])
                     await holder.answers[0].over
                     continue
                 # A caller that gave up before its flush began is simply not written.
                 batch = [unit for unit in take_batch(self.waiting) if not unit.waiter.done()]
                 if batch:
-                    self.in_flight = len(batch)
+                    self.batch = batch
                     rest = self._flush(batch)
                     if rest is not None:
                         await rest
-                    self.in_flight = 0
-                    _resume(batch)
-                    await _turn()
+                    self.batch = []
+                    # Whoever read the answer may have let them go on: their next calls wait then.
+                    gone_on = batch[0].waiter.done()
+                    resume(batch)
+                    if not gone_on:
+                        await _turn()
         except BaseException as exc:
             # Only the loop's own end (cancellation) or a defect comes here.
             for unit in batch + self.waiting:
                 unit.fail(exc)
-            _resume(batch + self.waiting)
+            resume(batch + self.waiting)
             self.waiting.clear()
             raise
         finally:
-            self.in_flight = 0
+            self.batch = []
             self._task = None
 
 
@@ -234,13 +238,16 @@ class _Lanes:
 
     def submit(self, unit: Unit) -> Coroutine[Any, Any, Sequence[Any]]:
         """Queue the unit where the fewest are, and wait for its outcome."""
-        lane = self._lanes[0]
-        load = len(lane.waiting) + lane.in_flight
-        if load >= _MANY:
-            for other in self._lanes:
-                if len(other.waiting) + other.in_flight < load:
-                    lane, load = other, len(other.waiting) + other.in_flight
-        return lane.submit(unit)
+        best, least = self._lanes[0], sys.maxsize
+        for lane in self._lanes:
+            load, batch = len(lane.waiting), lane.batch
+            if batch and not batch[0].settled:  # else its callers go on already
+                load += len(batch)
+            if load < least:
+                best, least = lane, load
+            if load < _MANY:
+                break
+        return best.submit(unit)
 
     async def drain(self) -> None:
         """Wait until nothing is left to do in any of them."""
@@ -258,7 +265,8 @@ class _LoopHold:
             self.over.set_result(None)
 
 
-def _resume(batch: list[Unit]) -> None:
+def resume(batch: list[Unit]) -> None:
+    """Let the callers go on whose units these are, unless they do already."""
     for unit in batch:
         waiter = unit.waiter
         if not waiter.done():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio.connection as aio
@@ -17,11 +17,15 @@ from redis import exceptions
 
 from holdfast.backends.redis.errors import translate_connect, translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pack
+from holdfast.runtime import Unit
 
 CHUNK = 64 * 1024
 """How many bytes are read at a time. Memory for 256 KiB comes from the system: 20 µs each time."""
 
 _GRACE = 2.0  # seconds
+Settle = Callable[[], list[Unit]]
+"""Makes outcomes of answers; who waits for these units may go on then."""
+
 CLOSED = "the server has closed it"
 """Why a connection is lost, when nobody says more."""
 
@@ -30,13 +34,19 @@ class RedisConnection(Protocol):
     """A connection of either colour."""
 
     async def exchange(
-        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+        self,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        *,
+        more_secs: float = 0,
+        settle: Settle | None = None,
     ) -> bool:
         """Send all commands, and add the answer to each to `replies` as it comes.
 
         True if a Refusal is among them, or in a list of theirs. The server may take so much
         longer than a call's time. Raised is what broke the connection, and then `replies` has
-        what was answered before.
+        what was answered before. If no Refusal is among them, an event loop's connection calls
+        `settle` where it reads the last answer.
         """
 
     async def abandon(self) -> None:
@@ -108,9 +118,15 @@ class BlockingConnection:
         self.usable = True
 
     async def exchange(
-        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+        self,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        *,
+        more_secs: float = 0,
+        settle: Settle | None = None,
     ) -> bool:
         """See RedisConnection."""
+        del settle  # nobody would be woken sooner
         self.usable = False
         wanted = len(replies) + len(commands)
         before = self._reader.refusals

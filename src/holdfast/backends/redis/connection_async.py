@@ -9,9 +9,10 @@ from typing import Any
 
 from redis import exceptions
 
-from holdfast.backends.redis.connection import CHUNK, CLOSED, is_replica
+from holdfast.backends.redis.connection import CHUNK, CLOSED, Settle, is_replica
 from holdfast.backends.redis.errors import translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Reply, pack
+from holdfast.runtime.aio import resume
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
@@ -27,6 +28,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._reader = Reader()
         self._replies: list[Reply] = []
         self._wanted = 0
+        self._settle: Settle | None = None
+        self._refusals = 0  # that the reader had met before
         self._answered: asyncio.Future[None] | None = None  # of the exchange that is under way
         self._deadline = 0.0  # of that exchange
         self._timer: asyncio.TimerHandle | None = None  # due at the deadline, or before
@@ -49,13 +52,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._lost = ConnectionResetError(CLOSED)
 
     async def exchange(
-        self, commands: Sequence[Command], replies: list[Reply], *, more_secs: float = 0
+        self,
+        commands: Sequence[Command],
+        replies: list[Reply],
+        *,
+        more_secs: float = 0,
+        settle: Settle | None = None,
     ) -> bool:
         """See RedisConnection."""
         self.usable = False
+        self._settle = settle
         self._replies = replies
         self._wanted = len(replies) + len(commands)
-        before = self._reader.refusals
+        self._refusals = before = self._reader.refusals
         try:
             if self._lost is not None:
                 self._reader.feed(self._early, replies)
@@ -107,11 +116,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
             return
         try:
             self._reader.feed(bytes(self._buffer[:nbytes]), self._replies)
+            if len(self._replies) < self._wanted:
+                return
+            if self._settle is not None and self._reader.refusals == self._refusals:
+                resume(self._settle())  # a turn of the loop sooner than who awaits the exchange
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
             return
-        if len(self._replies) >= self._wanted:
-            answered.set_result(None)
+        answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""

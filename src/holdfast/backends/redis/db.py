@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from holdfast.backends.batching import settle
+from holdfast.backends.batching import NotBegun, settle
 from holdfast.backends.redis.errors import translate
 from holdfast.backends.redis.pipeline import Frame, Operation, Pipeline, call_unknown
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
@@ -124,7 +124,11 @@ class RedisDb:
         only = None if self._servers.cluster else new_pipeline()
 
         async def flush(units: list[Unit]) -> None:
-            await settle(units, only or new_pipeline())
+            pipeline = only or new_pipeline()
+            try:
+                await pipeline(units, repeat=False, patient=True)
+            except (NotBegun, StoreError) as exc:  # seldom, so nobody pays for `settle` before
+                await settle(units, pipeline, failed=exc)
             if self.subscriber.hub.topics:
                 self.subscriber.tell(unit.topic for unit in units)
 

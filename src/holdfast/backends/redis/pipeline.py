@@ -98,28 +98,44 @@ class Pipeline:
         if not left:
             return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
+        lease = self._pool.at_hand() or await self._take(sent)
         try:
-            async with await self._take(sent) as connection:
-                refused = await connection.exchange(sent.all, sent.replies)
-                if refused and await call_unknown(connection, sent.all, sent.replies):
-                    await connection.exchange(sent.after, [])  # that was too soon
-                missing = None
-                if self._wait:
-                    missing = await self._missing_replicas(connection, sent.key)
-        except StoreError as exc:
-            if not any(unit.batch.writes for unit in left):
-                exc.outcome_unknown = False
-            elif not self._wait:
-                self._settle(sent, lost=True)
-            await self._turn(sent)
+            missing = await self._exchange(sent, lease.connection)
+        except BaseException as exc:
+            if not lease.give_back():
+                await lease.end(exc)
+            if isinstance(exc, StoreError):
+                await self._note_loss(sent, exc)
             raise
-        if sent.single and not refused and missing is None:  # as nearly always
-            sent.settle()
-            return
-        self._settle(sent, missing)
-        moved = [unit for unit in left if not unit.settled]
-        if moved:
-            await self._follow(moved, repeat=repeat)
+        if not lease.give_back():
+            await lease.end(None)
+        if not sent.settled:
+            self._settle(sent, missing)
+            moved = [unit for unit in left if not unit.settled]
+            if moved:
+                await self._follow(moved, repeat=repeat)
+
+    async def _exchange(self, sent: _Sent, connection: RedisConnection) -> str | None:
+        """Have all answers; what to say if too few replicas have it."""
+        simple = sent.single and not self._wait
+        refused = await connection.exchange(
+            sent.all, sent.replies, settle=sent.settle if simple else None
+        )
+        if refused and await call_unknown(connection, sent.all, sent.replies):
+            await connection.exchange(sent.after, [])  # that was too soon
+        if simple:
+            if not refused and not sent.settled:
+                sent.settle()
+            return None
+        return await self._missing_replicas(connection, sent.key) if self._wait else None
+
+    async def _note_loss(self, sent: _Sent, error: StoreError) -> None:
+        """Settle what was answered before the connection broke, and turn to another node."""
+        if not any(unit.batch.writes for unit in sent.units):
+            error.outcome_unknown = False
+        elif not self._wait:
+            self._settle(sent, lost=True)
+        await self._turn(sent)
 
     async def _follow(self, moved: list[Unit], *, repeat: bool) -> None:
         """Have the units done whose answers only say that their keys are on another node."""
@@ -203,38 +219,61 @@ class _Sent:
     """The commands of a pipeline, and their answers as they come."""
 
     def __init__(self, units: list[Unit], frame: Frame, *, repeat: bool) -> None:
-        self._units = units
-        timed = False
+        self.units = units
         self.single = True
         """No unit has several items, and none of their answers depends on the clock."""
+        self._widths: list[int | None] = []
+        """For how many items each command is; None for one, answered by no list."""
+        own: list[Command] = []
+        timed = False
         topics = set()
+        begin: list[bytes] | None = None  # of a command that others may join
+        joined: list[bytes] = []
+        width = 0
         for unit in units:
-            if unit.batch.timed:
+            batch, items = unit.batch, unit.items
+            if batch.timed:
                 timed = True
                 self.single = False
-            if len(unit.items) != 1:
+            if len(items) != 1:
                 self.single = False
             if unit.topic is not None:
                 topics.add(unit.topic)
+            for item in items:
+                if not batch.joins:
+                    own.append(batch.command(item, repeat=repeat))
+                    self._widths.append(None)
+                    begin = None
+                    continue
+                head = batch.begin(item)
+                if head != begin or width == _MOST_JOINED:
+                    begin, joined, width = head, [*head], 0
+                    own.append(joined)
+                    self._widths.append(0)
+                joined.append(batch.word(item, repeat=repeat))
+                width += 1
+                self._widths[-1] = width
         self._before = frame.clock if timed else ()
-        own, self._widths = _joined(units, repeat=repeat)
         self.after = [*self._before, *map(frame.hint, topics)]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
+        self.settled = False
 
     @property
     def key(self) -> bytes:
         """A key of the first command: all are on one server."""
         return _key(self.all[len(self._before)])
 
-    def settle(self) -> None:
+    def settle(self) -> list[Unit]:
         """Give an outcome to all units, if each is single and none was refused."""
-        for unit, reply in zip(self._units, self._answers(), strict=True):
+        self.settled = True
+        for unit, reply in zip(self.units, self._answers(), strict=True):
             try:
                 unit.answers = (unit.batch.answer(reply, unit.items[0]),)
             except StoreError as exc:
                 unit.fail(exc)
             unit.settled = True
+        return self.units
 
     def answered(self) -> Iterator[tuple[Unit, Sequence[Reply]]]:
         """The units whose answers are all there, with them."""
@@ -245,7 +284,7 @@ class _Sent:
             early, late = _clock(self.replies[:width]), _clock(self.replies[end : end + width])
         answers = self._answers()
         begin = 0
-        for unit in self._units:
+        for unit in self.units:
             end = begin + len(unit.items)
             found = answers[begin:end]
             if end <= len(answers):
@@ -267,31 +306,6 @@ class _Sent:
             else:
                 answers += [reply] * width if isinstance(reply, Refusal) else reply
         return answers
-
-
-def _joined(units: list[Unit], *, repeat: bool) -> tuple[list[list[bytes]], list[int | None]]:
-    """The units' commands, and for how many items each is; None for one, answered by no list."""
-    commands: list[list[bytes]] = []
-    widths: list[int | None] = []
-    begin: list[bytes] | None = None  # of a command that others may join
-    width = 0
-    for unit in units:
-        batch = unit.batch
-        for item in unit.items:
-            if not batch.joins:
-                commands.append(batch.command(item, repeat=repeat))
-                widths.append(None)
-                begin = None
-                continue
-            own = batch.begin(item)
-            if own != begin or width == _MOST_JOINED:
-                begin, width = own, 0
-                commands.append([*own])
-                widths.append(0)
-            commands[-1].append(batch.word(item, repeat=repeat))
-            width += 1
-            widths[-1] = width
-    return commands, widths
 
 
 def _key(command: Command) -> bytes:

@@ -30,6 +30,17 @@ class Pool:
         self._idle: list[RedisConnection] = []
         self._closed = False
 
+    def at_hand(self) -> Lease | None:
+        """The same as `take`, if there is an idle connection: nothing has to be awaited then."""
+        place = self._places.at_once()
+        if place is None:
+            return None
+        try:
+            return Lease(self, place, self._idle.pop())
+        except IndexError:
+            place.release()
+            return None
+
     async def take(self) -> Lease:
         """A connection on loan; it comes back at the end of an `async with`."""
         place = await self._places.acquire(self._patience)
@@ -50,7 +61,9 @@ class Pool:
             raise
 
     def keep(self, connection: RedisConnection) -> bool:
-        """Keep the connection for the next caller; False if there is none any more."""
+        """Keep the connection for the next caller if it is as it was; else see `take_back`."""
+        if not connection.usable:
+            return False
         self._idle.append(connection)
         return not self._closed
 
@@ -80,10 +93,10 @@ class Lease:
     def __init__(self, pool: Pool, place: Place, connection: RedisConnection) -> None:
         self._pool = pool
         self._place = place
-        self._connection = connection
+        self.connection = connection
 
     async def __aenter__(self) -> RedisConnection:
-        return self._connection
+        return self.connection
 
     async def __aexit__(
         self,
@@ -91,10 +104,21 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self.give_back():
+            await self.end(error)
+
+    def give_back(self) -> bool:
+        """End at once what went well; False if there is more to it, for `end` to do."""
+        if not self._pool.keep(self.connection):
+            return False
+        self._place.release()
+        return True
+
+    async def end(self, error: BaseException | None) -> None:
+        """Give the connection back after that error, or none."""
         try:
-            if not (self._connection.usable and self._pool.keep(self._connection)):
-                # Whoever was cancelled or interrupted may have left it half way.
-                trusted = error is None or isinstance(error, StoreError)
-                await self._pool.take_back(self._connection, trusted=trusted)
+            # Whoever was cancelled or interrupted may have left it half way.
+            trusted = error is None or isinstance(error, StoreError)
+            await self._pool.take_back(self.connection, trusted=trusted)
         finally:
             self._place.release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
@@ -39,22 +39,26 @@ class RedisRecords:
         self._anew = Script("read_record")
         self._purge = Script("purge_records")
 
-    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+    def write(self, writes: Sequence[RecordWrite], size: int) -> Awaitable[Sequence[bool]]:
         """See RecordsBackend."""
-        if not writes:
-            return []
-        (namespace, _) = writes[0].key
-        if not self._namespaces.noted(namespace, writes[0].begun):
-            await self._namespaces.note(namespace)
+        namespace = writes[0].key[0]
         seen = self._write.seen.get(namespace)
-        if seen is None:
-            seen = self._write.seen.setdefault(namespace, await self.number(namespace))
+        if seen is None or not self._namespaces.noted(namespace, writes[0].begun):
+            return self._write_first(writes, size)
         if len(writes) == 1:  # as nearly always
             items = [SeenWrite(writes[0], seen)]
         else:
             items = [SeenWrite(write, seen) for write in writes]
         base = self._keys.base(namespace)
-        return await self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
+        return self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
+
+    async def _write_first(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
+        """The same, for a namespace that this store has not written to lately."""
+        namespace = writes[0].key[0]
+        await self._namespaces.note(namespace)
+        if namespace not in self._write.seen:
+            self._write.seen.setdefault(namespace, await self.number(namespace))
+        return await self.write(writes, size)
 
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
         """See RecordsBackend."""

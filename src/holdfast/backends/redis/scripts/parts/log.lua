@@ -5,6 +5,9 @@ local REMEMBERED = 4000 -- changes: a pipeline has 1,000, and each may bury two 
 
 -- When the record expires, 0 for never, and how many fields it has, nil if that is not known.
 local function parse_meta(meta)
+  if string.sub(meta, OP_BYTES + 1, OP_BYTES + 2) == '0;' then -- as nearly always
+    return 0, tonumber(string.match(meta, '^%d*', OP_BYTES + 3))
+  end
   local expires, count = string.match(meta, '^(%d+);(%d*)', OP_BYTES + 1)
   if not expires then -- written before fields were counted
     expires = string.match(meta, '^%d+:(%d+)', OP_BYTES + 1)
@@ -32,13 +35,21 @@ local function open_log(base, clock)
   return {
     base = base, now = now, offset = offset, stamp = string.format(';%d;', now),
     first = tonumber(number), number = tonumber(number), indexes = indexes,
-    size = 0, changes = {}, ops = { 'n', 0 },
+    size = 0, changes = {}, ops = { 'n', 0 }, forever = {},
   }
 end
 
--- What is ours of a record that the change with this number leaves.
+-- What is ours of a record that the change with this number leaves. Numbers are slow to write:
+-- what comes before this one is the same for many puts of a script.
 local function format_meta(log, op, expires, count, number)
-  return op .. (expires == 0 and '0' or digits(expires)) .. ';' .. count .. log.stamp .. number
+  local middle = expires == 0 and log.forever[count]
+  if not middle then
+    middle = digits(expires) .. ';' .. count .. log.stamp
+    if expires == 0 then
+      log.forever[count] = middle
+    end
+  end
+  return op .. middle .. digits(number)
 end
 
 local function write_log(log)
