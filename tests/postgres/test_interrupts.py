@@ -24,7 +24,7 @@ HERE = Path(holdfast.__file__).parent
 TRACED = {
     str(HERE / "backends" / f"{name}.py")
     for name in (
-        "postgres/pool",
+        "pool",
         "postgres/connection",
         "postgres/db",
         "postgres/driver",

@@ -7,19 +7,20 @@ from typing import TypeVar
 
 import psycopg
 
+from holdfast.backends.pool import Pool
 from holdfast.backends.postgres.branches import PostgresBranches
 from holdfast.backends.postgres.cells import PostgresCells
 from holdfast.backends.postgres.connection import (
     AsyncConnection,
     BlockingConnection,
     PgConnection,
+    bounded,
 )
 from holdfast.backends.postgres.connector import Connector
 from holdfast.backends.postgres.db import PostgresDb
 from holdfast.backends.postgres.events import PostgresEvents
 from holdfast.backends.postgres.joining import driver_connection
 from holdfast.backends.postgres.migrate import migrate
-from holdfast.backends.postgres.pool import Pool
 from holdfast.backends.postgres.records import PostgresRecords
 from holdfast.backends.postgres.search import PostgresSearch
 from holdfast.backends.postgres.sessions import PostgresSessions
@@ -63,7 +64,14 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         can_listen=connector.can_listen,
         poll_interval=seconds(config.poll_interval),
     )
-    db = PostgresDb(Pool(connector, config, runtime), runtime, exchange)
+    pool = Pool(
+        connector.connect,
+        runtime,
+        connector.where,
+        size=config.pool_size,
+        patience=bounded(config.connect_timeout),
+    )
+    db = PostgresDb(pool, runtime, exchange)
     return PostgresBackend(db, dialect, config)
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from weakref import WeakSet
 
 from holdfast.backends.batching import Answer, Batch, Item, NotBegun, apply_grouped, settle
-from holdfast.backends.postgres.pool import Lease, Pool
+from holdfast.backends.pool import Lease, Pool
+from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.watch import Exchange
 from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.inside import refuse_inside
@@ -28,7 +29,7 @@ _HARDLY_WAIT = 20  # milliseconds
 class PostgresDb:
     """The connections of one open store."""
 
-    def __init__(self, pool: Pool, runtime: Runtime, exchange: Exchange) -> None:
+    def __init__(self, pool: Pool[PgConnection], runtime: Runtime, exchange: Exchange) -> None:
         self._pool = pool
         self.exchange = exchange
         self.runtime = runtime
@@ -88,7 +89,7 @@ class PostgresDb:
         self.check()
         return self.exchange.listen(topic)
 
-    async def take(self) -> Lease:
+    async def take(self) -> Lease[PgConnection]:
         """A connection for a transaction."""
         self.check()
         refuse_inside(self)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.backends.batching import Answer, Batch, Item, to_await
+from holdfast.backends.pool import Lease
 from holdfast.backends.postgres.arrays import plain_array, text_array
 from holdfast.backends.postgres.branches import spelling
 from holdfast.backends.postgres.cells import Keep, PostgresCells
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
-from holdfast.backends.postgres.pool import Lease
 from holdfast.backends.sql.db import Row
 from holdfast.backends.sql.queries import Dialect, load
 from holdfast.backends.sql.sessions import Ended, Opened
@@ -53,7 +53,7 @@ class PostgresSnapshot(Snapshot):
     """See PostgresScope."""
 
     def __init__(
-        self, db: PostgresDb, lease: Lease, connection: PgConnection, limit: float
+        self, db: PostgresDb, lease: Lease[PgConnection], connection: PgConnection, limit: float
     ) -> None:
         self._lease = lease
         self._connection = connection
@@ -92,7 +92,10 @@ class PostgresSnapshot(Snapshot):
             await self._lease.__aexit__(None, None, None)
 
     def _drop(self) -> None:
-        self._lease.drop()
+        try:
+            self._connection.drop()
+        finally:
+            self._lease.release()
 
 
 class CommitSessions:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.backends.batching import Answer, Batch, Item, to_await
+from holdfast.backends.pool import Lease
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
-from holdfast.backends.postgres.pool import Lease
 from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.inside import enter
 from holdfast.errors import InvalidState, StoreError, Timeout, Unavailable
@@ -34,7 +34,9 @@ class PostgresScope(Db, Protocol):
 class PostgresTransaction:
     """See PostgresScope. Made by `begin`."""
 
-    def __init__(self, db: PostgresDb, lease: Lease, connection: PgConnection) -> None:
+    def __init__(
+        self, db: PostgresDb, lease: Lease[PgConnection], connection: PgConnection
+    ) -> None:
         self.of = db
         self.over = False
         self._lease = lease

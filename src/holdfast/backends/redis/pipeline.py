@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.batching import NotBegun
+from holdfast.backends.pool import Lease
 from holdfast.backends.redis.connection import RedisConnection
 from holdfast.backends.redis.errors import translate
-from holdfast.backends.redis.pool import Lease
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.backends.redis.servers import Address, Servers, is_redirection
@@ -102,8 +102,7 @@ class Pipeline:
         try:
             missing = await self._exchange(sent, lease.connection)
         except BaseException as exc:
-            if not lease.give_back():
-                await lease.end(exc)
+            await lease.end(exc)
             if isinstance(exc, StoreError):
                 await self._note_loss(sent, exc)
             raise
@@ -155,7 +154,7 @@ class Pipeline:
             # What may have been done of a unit is known by its operation ids.
             await there(group, repeat=repeat, patient=True)
 
-    async def _take(self, sent: _Sent) -> Lease:
+    async def _take(self, sent: _Sent) -> Lease[RedisConnection]:
         try:
             return await self._pool.take()
         except StoreError as exc:

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from redis.crc import key_slot
 
+from holdfast.backends.pool import Pool
 from holdfast.backends.redis.connection import BlockingConnection, RedisConnection, Settings
 from holdfast.backends.redis.connection_async import AsyncConnection
 from holdfast.backends.redis.errors import translate
-from holdfast.backends.redis.pool import Pool
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.config import StoreConfig, seconds
@@ -54,7 +54,7 @@ class Servers:
         """The server that the URL names; without a cluster all keys are there."""
         self._map: list[_Range] = []
         self._nodes: list[Address] = []  # all that were heard of, replicas too
-        self._pools: dict[Address, Pool] = {}
+        self._pools: dict[Address, Pool[RedisConnection]] = {}
 
     @property
     def where(self) -> str:
@@ -94,7 +94,7 @@ class Servers:
         with contextlib.suppress(StoreError):
             await self.find()
 
-    def pool(self, address: Address) -> Pool:
+    def pool(self, address: Address) -> Pool[RedisConnection]:
         """The connections to that server."""
         # setdefault: two threads may come here first at once, and must share one.
         found = self._pools.get(address)
@@ -124,7 +124,7 @@ class Servers:
             await connection.exchange([command], replies)
         return replies[0]
 
-    def _new_pool(self, address: Address) -> Pool:
+    def _new_pool(self, address: Address) -> Pool[RedisConnection]:
         where = _shown(address)
         at = address if self.cluster else None
 
