@@ -18,9 +18,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from nats.aio.client import Client
 
 import holdfast
 from holdfast import StoreConfig
+from holdfast.backends.nats.connection import Connection
 from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.errors import NotSent, api_error
 from holdfast.backends.nats.stream import Stream
@@ -217,7 +219,7 @@ def wait_for(store: Store) -> bytes | None:
     for _ in range(50):
         try:
             return store.records.get_field("a", "x")
-        except holdfast.Unavailable:
+        except (holdfast.Unavailable, holdfast.Timeout):
             continue
     pytest.fail("the store did not find its server again")
 
@@ -270,6 +272,30 @@ def test_a_client_that_the_server_threw_out_is_replaced() -> None:
             store.records.put("k" * 1000, {"x": 1})
         assert wait_for(store) == b"1"
         store.records.put("a", {"x": 2})
+
+
+def test_a_client_whose_last_words_meet_a_reset_is_replaced(server: NatsServer) -> None:
+    async def scene() -> None:
+        connection = Connection(server.url(), SHORT)
+        await connection.open()
+        client = connection._client  # noqa: SLF001 - which the server throws out
+        assert client is not None
+
+        async def reset() -> None:
+            raise ConnectionResetError
+
+        client._transport.drain = reset  # type: ignore[union-attr, method-assign] # noqa: SLF001
+        client._pending = [b"PING\r\n"]  # noqa: SLF001
+        client._pending_data_size = 6  # noqa: SLF001
+        try:
+            await client._close(Client.CLOSED)  # noqa: SLF001 - as an error of the server does
+            await connection.ready(asyncio.get_running_loop().time() + 30)
+            assert connection._client is not client  # noqa: SLF001
+            await connection.ask("$JS.API.INFO", b"", patience=30)
+        finally:
+            await connection.close()
+
+    asyncio.run(scene())
 
 
 def test_many_threads_share_a_store(server: NatsServer) -> None:

@@ -14,7 +14,10 @@ from holdfast.errors import InvalidArgument
 
 
 class SafeClient(Client):
-    """nats-py would tell the password to a server without TLS, whatever the URL says."""
+    """nats-py's own would tell the password to a server without TLS, whatever the URL says.
+
+    And one that the server has thrown out might tell nobody, and never be replaced.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,6 +42,15 @@ class SafeClient(Client):
         if wanted and not self._server_info.get("tls_required"):
             raise SecureConnWantedError
         return super()._connect_command()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002 - nats-py's
+        try:
+            await super()._close(status, do_cbs)
+        except OSError:
+            # What it had still to send met a reset, and it gave up half way: closed, but its tasks
+            # are there and nobody has heard of it. Nothing is left to send now.
+            self._status = Client.DISCONNECTED
+            await super()._close(status, do_cbs)
 
 
 def connect_options(address: str) -> dict[str, Any]:
