@@ -50,6 +50,19 @@ def test_calls_that_wait_at_the_same_time_become_few_messages(server: NatsServer
     assert messages(server, url) < 10
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 255, 256, 1000])
+def test_the_end_of_a_run_is_known_whatever_its_last_message_holds(
+    server: NatsServer, count: int
+) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        store.events.append_events([event("first")])
+        store.events.append_events([event(f"{number}") for number in range(count)])
+        snapshot = store.events.get_snapshot("r")
+        assert snapshot is not None
+        assert snapshot.last_event_seq == 1 + count
+        assert store.events.append_event(event("last"), expected_seq=1 + count) == new(2 + count)
+
+
 def test_who_is_cancelled_takes_nobody_along(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ SHAPE = Shape("events", "Holdfast: events of runs", (f"{KIND}.>",), {})
 READ_AT_ONCE = 256  # messages
 _NEAR = 200  # events that are sooner read than searched
 _MOST_PLACES = 1000
+_SHORT_LIST, _LIST = 0x90, 0xDC  # in MessagePack
 
 EventBody = tuple[str, bytes, str, int | None, str, str | None]
 """An event as it is stored: key, id, type, emitted_at if it is not persisted_at, data, more."""
@@ -80,8 +81,27 @@ class Piece(NamedTuple):
         )
 
 
+class Head(NamedTuple):
+    """Where a run ends: its last message, without the events, of which there may be a thousand."""
+
+    seq: int
+    generation: int
+    begin: int
+    last: int  # the number of its last event; 0 when the run was deleted
+
+
+class _Outline(msgspec.Struct, array_like=True, frozen=True):
+    """A Body whose events are left as they are, read in a fraction of the time."""
+
+    generation: int
+    begin: int
+    persisted_at: int
+    events: msgspec.Raw
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Body).decode
+_decode_outline = msgspec.msgpack.Decoder(_Outline).decode
 
 
 def piece_of(entry: Entry) -> Piece:
@@ -91,8 +111,28 @@ def piece_of(entry: Entry) -> Piece:
 
 def read_piece(seq: int, body: Body) -> Piece:
     """What that message says at that place."""
-    generation = body.generation if body.generation > 0 else seq + body.generation
+    generation = _generation(seq, body.generation)
     return Piece(seq, generation, body.begin, body.persisted_at, body.events)
+
+
+def head_of(entry: Entry) -> Head:
+    """The run's end, if that is its last message."""
+    outline = _decode_outline(entry.data)
+    count = _length(memoryview(outline.events))
+    last = outline.begin + count - 1 if count else 0
+    return Head(entry.seq, _generation(entry.seq, outline.generation), outline.begin, last)
+
+
+def _generation(seq: int, said: int) -> int:
+    return said if said > 0 else seq + said
+
+
+def _length(packed: memoryview) -> int:
+    """How long a list in MessagePack is: the first byte says it up to 15, else what follows."""
+    first = packed[0]
+    if first & 0xF0 == _SHORT_LIST:
+        return first & 0x0F
+    return int.from_bytes(packed[1 : 3 if first == _LIST else 5], "big")
 
 
 class Runs:
@@ -112,11 +152,11 @@ class Runs:
         namespace, run_id = run
         return self.place(namespace).subject(run_id)
 
-    async def head(self, subject: str, deadline: float) -> Piece | None:
-        """The run's last message; None when there is no such run."""
+    async def head(self, subject: str, deadline: float) -> Head | None:
+        """Where the run ends; None when there is no such run."""
         entry = await self.stream.get(subject, deadline)
-        piece = None if entry is None else piece_of(entry)
-        return piece if piece is not None and piece.events else None
+        head = None if entry is None else head_of(entry)
+        return head if head is not None and head.last else None
 
     async def there(self, subjects: Sequence[str], deadline: float) -> set[str]:
         """Those with a run: one that is being deleted has a last message too."""
@@ -133,7 +173,7 @@ class Runs:
                     *(self.stream.get(one, deadline) for one in subjects[at : at + READ_AT_ONCE])
                 )
             ]
-        return {entry.subject for entry in entries if entry is not None and piece_of(entry).events}
+        return {entry.subject for entry in entries if entry is not None and head_of(entry).last}
 
     async def fetch(
         self, run: RunKey, after: int, limit: int, generation: int | None
@@ -161,9 +201,9 @@ class Runs:
         while True:
             deadline = self.stream.deadline()
             entry = await self.stream.get(subject, deadline)
-            if entry is None or (head := piece_of(entry)).generation != generation:
+            if entry is None or (head := head_of(entry)).generation != generation:
                 return True
-            if not head.events:
+            if not head.last:
                 break
             if last_seq not in {None, head.last}:
                 return None
@@ -189,7 +229,7 @@ class Runs:
         await self.stream.purge(subject, end, self.stream.deadline())
 
     async def _read(
-        self, run: RunKey, head: Piece, after: int, limit: int, deadline: float
+        self, run: RunKey, head: Head, after: int, limit: int, deadline: float
     ) -> list[StoredEvent] | None:
         """The events up to the head, None if they are not all there."""
         subject = self.subject(run)
@@ -213,7 +253,7 @@ class Runs:
                 return None
         return None
 
-    async def _seek(self, subject: str, head: Piece, after: int, deadline: float) -> int | None:
+    async def _seek(self, subject: str, head: Head, after: int, deadline: float) -> int | None:
         """A place in the stream not far below that of the next event; None if it is unknown."""
         kept = self._places.get((subject, head.generation, after))
         if kept is not None:
