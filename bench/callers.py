@@ -45,21 +45,38 @@ def run_blocking(steps: Sequence[Step], each: int, first: int) -> None:
         raise failures[0]
 
 
-async def run_async(
-    steps: Sequence[AsyncStep], each: int, first: int, *, burn_ms: float = 0.0
-) -> None:
-    """Run `each` operations per caller, one task per caller, beside a task that burns CPU."""
-    burner = asyncio.create_task(_burn(burn_ms / 1000)) if burn_ms else None
+async def run_async(steps: Sequence[AsyncStep], each: int, first: int) -> None:
+    """Run `each` operations per caller, one task per caller."""
+    if len(steps) == 1:
+        await _walk_async(steps[0], range(first, first + each))
+        return
+    async with asyncio.TaskGroup() as group:
+        for caller, step in enumerate(steps):
+            group.create_task(_walk_async(step, _numbers(caller, each, first)))
+
+
+async def run_starved(
+    steps: Sequence[AsyncStep], seconds: float, first: int, *, burn_ms: float
+) -> int:
+    """Run each caller for so long beside a task that burns CPU; return how many operations.
+
+    By time, because how many fit into it cannot be told before: who waits for a thread makes
+    hundreds at once, and then a few dozen in a second.
+    """
+    until = time.perf_counter() + seconds
+
+    async def walk(step: AsyncStep) -> int:
+        number = first
+        while time.perf_counter() < until:
+            await step(number)
+            number += 1
+        return number - first
+
+    burner = asyncio.create_task(_burn(burn_ms / 1000))
     try:
-        if len(steps) == 1:
-            await _walk_async(steps[0], range(first, first + each))
-        else:
-            async with asyncio.TaskGroup() as group:
-                for caller, step in enumerate(steps):
-                    group.create_task(_walk_async(step, _numbers(caller, each, first)))
+        return sum(await asyncio.gather(*map(walk, steps)))
     finally:
-        if burner is not None:
-            burner.cancel()
+        burner.cancel()
 
 
 def _numbers(caller: int, each: int, first: int) -> range:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bench.callers import run_async, run_blocking, share
+from bench.callers import run_async, run_blocking, run_starved, share
 from bench.meter import Meter, Sources, cost
 from bench.scenario import Work
 from bench.tally import Tally
@@ -62,6 +62,7 @@ class Session:
     def __init__(self, task: Task, where: str, tally: Tally | None) -> None:
         module = importlib.import_module(f"bench.contenders.{task.program}")
         self._work: Final = task.work
+        self._seconds: Final = task.seconds
         self._runner = asyncio.Runner(loop_factory=_loop_factory(task.options))
         self._program: Final[Any] = module.Program(where, task.work, task.options, tally)
         self._await(self._program.open())
@@ -69,16 +70,26 @@ class Session:
         self._done = 0
 
     def run(self, operations: int) -> int:
-        """Run at least so many operations, the same number on each caller; return how many."""
+        """Run at least so many operations, the same number on each caller; return how many.
+
+        Beside a task that burns the CPU, as many as there is time for.
+        """
         each = share(operations, self._work.callers)
         # Numbers start at 1: 0 is what a cell is born with.
         first = self._done + 1
+        if self._work.burn_ms:
+            return self._run_starved(first)
         if self._program.colour == "async":
-            burn_ms = self._work.burn_ms
-            self._runner.run(run_async(self._steps, each, first, burn_ms=burn_ms))
+            self._runner.run(run_async(self._steps, each, first))
         else:
             run_blocking(self._steps, each, first)
         done = each * self._work.callers
+        self._done += done
+        return done
+
+    def _run_starved(self, first: int) -> int:
+        work = run_starved(self._steps, self._seconds, first, burn_ms=self._work.burn_ms)
+        done = self._runner.run(work)
         self._done += done
         return done
 
@@ -141,17 +152,10 @@ def main() -> None:
     task = Task.from_json(sys.argv[1])
     answer = {"timed": timed(task)}
     if task.count_where is not None:
-        answer["counted"] = counted(task, _to_count(task, answer["timed"]))
+        # Enough for the third digit, few enough to be short.
+        operations = min(int(answer["timed"]["ops"]), max(500, task.work.callers * 10))
+        answer["counted"] = counted(task, operations)
     print(json.dumps(answer))
-
-
-def _to_count(task: Task, run: dict[str, float]) -> int:
-    """How many operations to count: enough for the third digit, few enough to be short.
-
-    Also where they crawl: a starved contender is slower still when it is counted.
-    """
-    in_time = int(run["ops"] / run["seconds"] * task.seconds)
-    return max(task.work.callers, min(int(run["ops"]), max(500, task.work.callers * 10), in_time))
 
 
 def _warm_up(session: Session, task: Task) -> int:
