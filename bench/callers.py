@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle
 
 Step = Callable[[int], object]
 AsyncStep = Callable[[int], Awaitable[object]]
@@ -56,7 +57,7 @@ async def run_async(steps: Sequence[AsyncStep], each: int, first: int) -> None:
 
 
 async def run_starved(
-    steps: Sequence[AsyncStep], seconds: float, first: int, *, burn_ms: float
+    steps: Sequence[AsyncStep], seconds: float, first: int, *, burn_ms: Sequence[float]
 ) -> int:
     """Run each caller for so long beside a task that burns CPU; return how many operations.
 
@@ -72,7 +73,7 @@ async def run_starved(
             number += 1
         return number - first
 
-    burner = asyncio.create_task(_burn(burn_ms / 1000))
+    burner = asyncio.create_task(_burn([slice_ms / 1000 for slice_ms in burn_ms]))
     try:
         return sum(await asyncio.gather(*map(walk, steps)))
     finally:
@@ -93,8 +94,8 @@ async def _walk_async(step: AsyncStep, numbers: range) -> None:
         await step(number)
 
 
-async def _burn(slice_secs: float) -> None:
-    while True:
+async def _burn(slices: Sequence[float]) -> None:
+    for slice_secs in cycle(slices):
         until = time.perf_counter() + slice_secs
         while time.perf_counter() < until:
             pass

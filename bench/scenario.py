@@ -8,7 +8,7 @@ This module and all that the child process imports use the standard library only
 contenders live in an environment of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
@@ -38,8 +38,8 @@ class Work:
     versions: int = 1
     # Cells that others add after the store was opened and used: plans made early must hold.
     others: int = 0
-    # Milliseconds that another task of the loop burns before it lets the others run.
-    burn_ms: float = 0.0
+    # Milliseconds that another task of the loop burns before it lets the others run, in turn.
+    burn_ms: Sequence[float] = ()
     # Forks, one of the other, between `main` and the branch that is read.
     levels: int = 0
     # Cells that are written on a branch before each merge.
