@@ -1,43 +1,37 @@
 """The callers: how a number of operations is spread over threads or tasks, and run.
 
 A program gives each caller a function of its own; the callers here know neither databases
-nor clocks. Every caller runs the same number of operations, each with a number of its own.
+nor clocks. Each operation has a number of its own, and whoever is free takes the next: as many
+callers as there are stay at work until the last one is taken.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import cycle
 
 Step = Callable[[int], object]
 AsyncStep = Callable[[int], Awaitable[object]]
 
 
-def share(operations: int, callers: int) -> int:
-    """How many operations each caller runs, at least one."""
-    return max(1, -(-operations // callers))
-
-
-def run_blocking(steps: Sequence[Step], each: int, first: int) -> None:
-    """Run `each` operations per caller: on this thread if there is one, else a thread each."""
+def run_blocking(steps: Sequence[Step], numbers: range) -> None:
+    """Run these operations: on this thread if there is one caller, else on a thread each."""
     if len(steps) == 1:
-        _walk(steps[0], range(first, first + each))
+        _walk(steps[0], iter(numbers))
         return
     failures: list[BaseException] = []
     ready = threading.Barrier(len(steps))
+    left = iter(numbers)
 
-    def work(step: Step, numbers: range) -> None:
+    def work(step: Step) -> None:
         try:
             ready.wait()
-            _walk(step, numbers)
+            _walk(step, left)
         except BaseException as failure:  # noqa: BLE001 - raised again by the thread that waits
             failures.append(failure)
 
-    threads = [
-        threading.Thread(target=work, args=(step, _numbers(caller, each, first)))
-        for caller, step in enumerate(steps)
-    ]
+    threads = [threading.Thread(target=work, args=(step,)) for step in steps]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -46,14 +40,15 @@ def run_blocking(steps: Sequence[Step], each: int, first: int) -> None:
         raise failures[0]
 
 
-async def run_async(steps: Sequence[AsyncStep], each: int, first: int) -> None:
-    """Run `each` operations per caller, one task per caller."""
+async def run_async(steps: Sequence[AsyncStep], numbers: range) -> None:
+    """Run these operations, one task per caller."""
+    left = iter(numbers)
     if len(steps) == 1:
-        await _walk_async(steps[0], range(first, first + each))
+        await _walk_async(steps[0], left)
         return
     async with asyncio.TaskGroup() as group:
-        for caller, step in enumerate(steps):
-            group.create_task(_walk_async(step, _numbers(caller, each, first)))
+        for step in steps:
+            group.create_task(_walk_async(step, left))
 
 
 async def run_starved(
@@ -80,16 +75,12 @@ async def run_starved(
         burner.cancel()
 
 
-def _numbers(caller: int, each: int, first: int) -> range:
-    return range(first + caller * each, first + (caller + 1) * each)
-
-
-def _walk(step: Step, numbers: range) -> None:
+def _walk(step: Step, numbers: Iterator[int]) -> None:
     for number in numbers:
         step(number)
 
 
-async def _walk_async(step: AsyncStep, numbers: range) -> None:
+async def _walk_async(step: AsyncStep, numbers: Iterator[int]) -> None:
     for number in numbers:
         await step(number)
 

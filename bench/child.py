@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bench.callers import run_async, run_blocking, run_starved, share
+from bench.callers import run_async, run_blocking, run_starved
 from bench.meter import Meter, Sources, cost
 from bench.scenario import Work
 from bench.tally import Tally
@@ -70,20 +70,20 @@ class Session:
         self._done = 0
 
     def run(self, operations: int) -> int:
-        """Run at least so many operations, the same number on each caller; return how many.
+        """Run so many operations, but one per caller at least; return how many.
 
         Beside a task that burns the CPU, as many as there is time for.
         """
-        each = share(operations, self._work.callers)
         # Numbers start at 1: 0 is what a cell is born with.
         first = self._done + 1
         if self._work.burn_ms:
             return self._run_starved(first)
+        done = max(operations, self._work.callers)
+        numbers = range(first, first + done)
         if self._program.colour == "async":
-            self._runner.run(run_async(self._steps, each, first))
+            self._runner.run(run_async(self._steps, numbers))
         else:
-            run_blocking(self._steps, each, first)
-        done = each * self._work.callers
+            run_blocking(self._steps, numbers)
         self._done += done
         return done
 

@@ -89,6 +89,28 @@ def test_callers_that_went_on_early_are_the_next_flush_of_their_lane() -> None:
     asyncio.run(scene())
 
 
+def test_callers_that_are_told_at_the_same_moment_stay_two_flushes() -> None:
+    async def scene() -> None:
+        flushes: list[int] = []
+
+        async def flush(units: list[Unit]) -> None:
+            flushes.append(len(units))
+            await asyncio.sleep(0)
+            for unit in units:
+                unit.settled = True
+
+        lanes = AsyncioRuntime().lanes(flush, 8)
+
+        async def caller() -> None:
+            for _ in range(10):
+                await lanes.submit(Unit(None, (1,)))
+
+        await asyncio.gather(*(caller() for _ in range(100)))
+        assert flushes == [50] * 20
+
+    asyncio.run(scene())
+
+
 def test_whoever_gave_up_first_leaves_the_others_their_answers() -> None:
     async def scene() -> None:
         server = Server()

@@ -104,6 +104,8 @@ class LoopCoalescer:
         self.waiting: list[Unit] = []
         self.batch: list[Unit] = []
         """What is being flushed."""
+        self.taken = 0
+        """How many the last flush took, while the next one may follow."""
         self._task: asyncio.Task[None] | None = None
         self._leading = False
         self._alone = False  # the last turn of the loop brought nobody else
@@ -203,6 +205,7 @@ class LoopCoalescer:
                 batch = [unit for unit in take_batch(self.waiting) if not unit.waiter.done()]
                 if batch:
                     self.batch = batch
+                    self.taken = len(batch)
                     rest = self._flush(batch)
                     if rest is not None:
                         await rest
@@ -221,6 +224,7 @@ class LoopCoalescer:
             raise
         finally:
             self.batch = []
+            self.taken = 0
             self._task = None
 
 
@@ -231,7 +235,11 @@ def _turn() -> Generator[None]:
 
 
 class _Lanes:
-    """Coalescers side by side. Few callers share one: a flush costs more than a caller in it."""
+    """Coalescers side by side. Few callers share one: a flush costs more than a caller in it.
+
+    Of many each has its share, by what the last flushes took: a lane whose callers are just
+    being told is not empty, they come back.
+    """
 
     def __init__(self, lanes: list[LoopCoalescer]) -> None:
         self._lanes = lanes
@@ -239,13 +247,14 @@ class _Lanes:
     def submit(self, unit: Unit) -> Coroutine[Any, Any, Sequence[Any]]:
         """Queue the unit where the fewest are, and wait for its outcome."""
         best, least = self._lanes[0], sys.maxsize
+        share = max(_MANY, sum(lane.taken for lane in self._lanes) // len(self._lanes))
         for lane in self._lanes:
             load, batch = len(lane.waiting), lane.batch
             if batch and not batch[0].settled:  # else its callers go on already
                 load += len(batch)
             if load < least:
                 best, least = lane, load
-            if load < _MANY:
+            if load < share:
                 break
         return best.submit(unit)
 
