@@ -155,8 +155,9 @@ def _hot_threads(engine: Engine) -> Scenario:
     contenders = (
         Contender("one by one", "holdfast_blocking", Work("set", hot=True)),
         Contender("32 threads", "holdfast_blocking", Work("set", 32, hot=True)),
+        Contender("100 threads", "holdfast_blocking", Work("set", 100, hot=True)),
     )
-    title = "32 threads set one cell"
+    title = "threads set one cell"
     return Scenario("hot-set-threads", title, engine, contenders, contenders[0].label)
 
 

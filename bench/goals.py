@@ -104,7 +104,7 @@ GOALS: Final[list[Goal]] = [
         for engine in ("sqlite", "postgres")
         for scenario, crowd in (
             ("hot-set", "100 tasks"),
-            ("hot-set-threads", "32 threads"),
+            ("hot-set-threads", "100 threads"),
             ("hot-cas", "100 tasks"),
         )
     ),
