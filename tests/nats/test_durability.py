@@ -1,9 +1,14 @@
-"""What was acknowledged is there after a kill: of the server, of a node, of the leader."""
+"""What was acknowledged is there after a kill: of the server, of a node, of the leader.
+
+A tenth of HOLDFAST_KILLS is how often the server is killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +17,7 @@ import holdfast
 from holdfast import AsyncStore
 from holdfast.testing.nats import NatsCluster, NatsServer
 
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))
 WRITERS = 8
 PATIENCE = 60.0
 
@@ -84,7 +90,9 @@ def cluster() -> Iterator[NatsCluster]:
         yield cluster
 
 
-def test_kill_and_restart_of_the_server_lose_nothing() -> None:
+def test_kill_and_restart_of_the_server_lose_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    kills = KILLS // 10 or 3
+
     async def main() -> None:
         with NatsServer() as server:
             async with holdfast.open_async(server.fresh_url()) as store:
@@ -93,10 +101,13 @@ def test_kill_and_restart_of_the_server_lose_nothing() -> None:
                 async with asyncio.TaskGroup() as group:
                     for number in range(WRITERS):
                         group.create_task(load.write(number))
-                    for _ in range(3):
+                    for number in range(kills):
                         await load.more(200)
                         await asyncio.to_thread(server.kill)
                         await asyncio.to_thread(server.start)
+                        if KILLS:
+                            with capfd.disabled():
+                                sys.stderr.write(f"\rnats: {number + 1} of {kills} kills ")
                     await load.more(200)
                     load.stop()
                 await load.check(store)

@@ -1,8 +1,13 @@
-"""A server that restarts under load, is slow, or asks for another password: then it works again."""
+"""A server that restarts under load, is slow, or asks for another password: then it works again.
+
+A tenth of HOLDFAST_KILLS is how often it is killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +21,7 @@ from holdfast.testing.world import Colour
 from tests.faults.slow import slow_server, too_slow_server
 from tests.redis.counting import Counting
 
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ValkeyServer]:
@@ -24,17 +30,21 @@ def server() -> Iterator[ValkeyServer]:
 
 
 def test_writers_through_restarts_and_kills_lose_and_double_nothing(
-    server: ValkeyServer, colour: Colour
+    server: ValkeyServer, colour: Colour, capfd: pytest.CaptureFixture[str]
 ) -> None:
     counting = Counting()
     url = server.fresh_url()
+    kills = KILLS // 20 or 2
     with counting.going_on(colour, url, "default"):
-        for _ in range(2):
+        for number in range(kills):
             counting.wait_for_more()
             server.restart()
             counting.wait_for_more()
             server.kill()
             server.start()
+            if KILLS:
+                with capfd.disabled():
+                    sys.stderr.write(f"\rredis: {number + 1} of {kills} kills ")
         counting.wait_for_more()
     assert counting.errors != [], "void: nobody noticed"
     with holdfast.open(url) as store:
