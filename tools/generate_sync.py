@@ -96,7 +96,17 @@ def _awaits_facade(value: ast.expr) -> bool:
 
 
 # What a facade that is made of others calls them.
-_FACADES = {"_store", "_tasks", "_consumer", "_shards", "feed", "records", "transport", "tx"}
+_FACADES = {
+    "_home",
+    "_store",
+    "_tasks",
+    "_consumer",
+    "_shards",
+    "feed",
+    "records",
+    "transport",
+    "tx",
+}
 
 _FACADE_METHODS: set[str] = set()
 

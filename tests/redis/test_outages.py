@@ -23,6 +23,7 @@ from tests.redis.counting import Counting
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "0"))
 
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[ValkeyServer]:
     with ValkeyServer() as server:

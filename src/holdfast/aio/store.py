@@ -118,7 +118,9 @@ class AsyncStore:
     @property
     def tasks(self) -> AsyncTasks:
         """The tasks of this namespace."""
-        return AsyncTasks(self)  # made anew: a forgotten store must not hang in a ring
+        # Made anew: a forgotten store must not hang in a ring.
+        begin = self.transaction if Capability.TRANSACTIONS in self.capabilities else None
+        return AsyncTasks(self, begin)
 
     @property
     def engine(self) -> str:

@@ -9,17 +9,20 @@
 
 Each call changes the record in one atomic step, if the task is still as the caller knows it, and
 tells about it by a message (see facets/tasks.py for the names). Where the engine has transactions
-both commit together; elsewhere the message follows, and what a crash leaves out the sweeper sends.
+both commit together, and with `tx.tasks` together with whatever else the transaction does;
+elsewhere the message follows, and what a crash leaves out the sweeper sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import NAMESPACE_OID, uuid5
 
 from holdfast.clock import Duration
 from holdfast.errors import InvalidArgument
-from holdfast.facets.backend import Capability, require
+from holdfast.facets.backend import Able, Capability, require
+from holdfast.facets.names import check_name
 from holdfast.facets.records import FieldValue, Stamp
 from holdfast.facets.tasks import (
     MAX_RETRIES,
@@ -28,13 +31,16 @@ from holdfast.facets.tasks import (
     TaskNames,
     TaskState,
     TaskStatus,
+    check_count,
+    check_task,
+    check_text,
     may_move,
 )
 from holdfast.facets.transport import check_span
 
 if TYPE_CHECKING:
     from holdfast.aio.records import AsyncRecords
-    from holdfast.aio.store import AsyncStore
+    from holdfast.aio.transaction import AsyncTransactionScope
     from holdfast.aio.transport import AsyncTransport
 
 _WAIT = 300  # seconds that a pending task waits before the sweeper queues it again
@@ -42,16 +48,33 @@ _WAIT = 300  # seconds that a pending task waits before the sweeper queues it ag
 Changes = Mapping[str, FieldValue | Stamp | None]
 
 
+class _Home(Able, Protocol):
+    """A store, or a transaction of one."""
+
+    @property
+    def records(self) -> AsyncRecords: ...
+
+    @property
+    def transport(self) -> AsyncTransport: ...
+
+
 class AsyncTasks:
     """The tasks of one namespace, below one root."""
 
-    def __init__(self, store: AsyncStore, root: str = "gbe") -> None:
-        self._store = store
+    def __init__(
+        self,
+        home: _Home,
+        begin: Callable[[], AsyncTransactionScope] | None,
+        root: str = "gbe",
+    ) -> None:
+        self._home = home
+        # None where a change has no transaction of its own: the engine has none, or this is one.
+        self._begin = begin
         self.names = TaskNames(root)
 
     def below(self, root: str) -> AsyncTasks:
         """The tasks whose keys and subjects begin with another word than `gbe`."""
-        return AsyncTasks(self._store, root)
+        return AsyncTasks(self._home, self._begin, root)
 
     async def create(
         self,
@@ -67,8 +90,10 @@ class AsyncTasks:
 
         A `blocked` one waits for `unblock`.
         """
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise InvalidArgument(f"max_retries: wanted 0 or more, found {max_retries!r}")
+        check_count(max_retries, "max_retries")
+        if step_count is not None:
+            check_count(step_count, "step_count")
+        check_text(params_ref, "params_ref")
         state = TaskStatus.BLOCKED if blocked else TaskStatus.PENDING
         new: Changes = {
             "state": state,
@@ -85,11 +110,11 @@ class AsyncTasks:
         key = self.names.key(task_type, task_id)
         queued = None if blocked else self.names.subject(task_type, "queue")
         event = {"task_type": task_type, "task_id": task_id, "state": state, "retry_count": 0}
-        return await self._change(_Change(key, {"state": None}, new, queued, event, f"{key}#0"))
+        return await self._change(_Change(key, {"state": None}, new, queued, event))
 
     async def get(self, task_type: str, task_id: str) -> TaskState | None:
         """The task, or None when there is none."""
-        record = await self._store.records.get(self.names.key(task_type, task_id))
+        record = await self._home.records.get(self.names.key(task_type, task_id))
         return None if record is None else TaskState.of(record.fields)
 
     async def claim(
@@ -101,8 +126,9 @@ class AsyncTasks:
         timeout: Duration,  # noqa: ASYNC109 - of the claim, in the store
     ) -> TaskState | None:
         """The task, if it was pending and is this worker's now; None for everybody else."""
+        check_name(worker, what="worker")
         key = self.names.key(task_type, task_id)
-        if not await self._store.records.claim(key, worker, timeout=timeout):
+        if not await self._home.records.claim(key, worker, timeout=timeout):
             return None
         task = await self.get(task_type, task_id)
         mine = task is not None and task.worker == worker and task.state is TaskStatus.CLAIMED
@@ -116,18 +142,29 @@ class AsyncTasks:
     ) -> TaskState | None:
         """The task with one more step done, and so long for the next; None: it is not ours now."""
         check_span(timeout, "timeout")
+        check_task(task)
         done = (task.current_step or 0) + 1
         changes: Changes = {"current_step": done, "timeout_at": Stamp(timeout)}
         if not await self._move(task, TaskStatus.RUNNING, changes, "progress"):
             return None
-        return await self.get(task.task_type, task.task_id)
+        now = await self.get(task.task_type, task.task_id)
+        # Whoever stood still for too long since may find that it is somebody else's.
+        mine = now is not None and (now.state, now.worker, now.retry_count, now.current_step) == (
+            TaskStatus.RUNNING,
+            task.worker,
+            task.retry_count,
+            done,
+        )
+        return now if mine else None
 
     async def complete(self, task: TaskState, *, result_ref: str | None = None) -> bool:
         """True if the task was still ours, and is completed now."""
+        check_text(result_ref, "result_ref")
         return await self._end(task, TaskStatus.COMPLETED, {"result_ref": result_ref})
 
     async def fail(self, task: TaskState, error: str) -> bool:
         """True if the task was still ours, and has failed for good now."""
+        check_text(error, "error")
         return await self._end(task, TaskStatus.FAILED, {"error": error})
 
     async def cancel(self, task_type: str, task_id: str) -> bool:
@@ -169,7 +206,7 @@ class AsyncTasks:
         key = self.names.key(task.task_type, task.task_id)
         subject = self.names.subject(task.task_type, "queue")
         event = _event(task, task.state, {})
-        message_id = f"{key}#{task.retry_count}"
+        message_id = _attempt(key, task, task.retry_count)
         new: Changes = {"updated_at": Stamp(), "timeout_at": Stamp(_WAIT)}
         return await self._change(_Change(key, _as_seen(task), new, subject, event, message_id))
 
@@ -185,6 +222,7 @@ class AsyncTasks:
         *,
         alarm: str | None = None,
     ) -> bool:
+        check_task(task)
         if not may_move(task.state, state):
             allowed = ", ".join(sorted(MOVES[task.state])) or "nothing"
             raise InvalidArgument(
@@ -193,27 +231,33 @@ class AsyncTasks:
         key = self.names.key(task.task_type, task.task_id)
         new = {**changes, "state": state, "updated_at": Stamp()}
         event = _event(task, state, changes)
-        # The queue's messages have one id per attempt, so that a repeat is told apart.
-        attempt = f"{key}#{event['retry_count']}" if what == "queue" else None
+        retries = changes.get("retry_count", task.retry_count)
+        attempt = _attempt(key, task, retries) if what == "queue" else None
         subject = self.names.subject(task.task_type, what)
         return await self._change(_Change(key, _as_seen(task), new, subject, event, attempt, alarm))
 
     async def _change(self, change: _Change) -> bool:
-        require(self._store, Capability.TRANSPORT)
-        if Capability.TRANSACTIONS not in self._store.capabilities:
-            return await self._apply(change, self._store.records, self._store.transport)
-        async with self._store.transaction() as tx:
+        require(self._home, Capability.TRANSPORT)
+        if self._begin is None:
+            return await self._apply(change, self._home.records, self._home.transport)
+        async with self._begin() as tx:
             return await self._apply(change, tx.records, tx.transport)
 
     async def _apply(
         self, change: _Change, records: AsyncRecords, transport: AsyncTransport
     ) -> bool:
+        # Before anything is changed: a message that cannot be sent refuses the change.
+        messages = []
+        if change.subject is not None:
+            event, message_id = change.event, change.message_id
+            messages.append(transport.prepare(change.subject, event, message_id=message_id))
+        if change.alarm is not None:
+            alarm = {**change.event, "error": change.alarm}
+            messages.append(transport.prepare(self.names.error, alarm))
         if not await records.compare_and_set(change.key, expect=change.expect, set=change.new):
             return False
-        if change.subject is not None:
-            await transport.publish(change.subject, change.event, message_id=change.message_id)
-        if change.alarm is not None:
-            await transport.publish(self.names.error, {**change.event, "error": change.alarm})
+        for message in messages:
+            await transport.send(message)
         return True
 
 
@@ -227,6 +271,14 @@ class _Change(NamedTuple):
     event: Mapping[str, object]
     message_id: str | None = None
     alarm: str | None = None
+
+
+def _attempt(key: str, task: TaskState, retries: object) -> str:
+    """The id of the queue's message for one attempt: a repeat is told apart.
+
+    A task that was deleted and made again is another one.
+    """
+    return str(uuid5(NAMESPACE_OID, f"{key}#{task.created_at}#{retries}"))
 
 
 def _as_seen(task: TaskState) -> Mapping[str, FieldValue | None]:

@@ -16,10 +16,11 @@ from typing import Any
 from holdfast.aio.cells import AsyncCells
 from holdfast.aio.events import AsyncEvents
 from holdfast.aio.records import AsyncRecords
+from holdfast.aio.tasks import AsyncTasks
 from holdfast.aio.transport import AsyncTransport
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
-from holdfast.facets.backend import Backend, OpenTransaction, Params
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Params
 from holdfast.facets.names import check_name
 from holdfast.facets.snapshot_cache import SnapshotCache, TransactionCache
 
@@ -42,6 +43,21 @@ class AsyncTransaction:
         self.records = AsyncRecords(opened, namespace, config)
         self.transport = AsyncTransport(opened, namespace, config)
         self.events = AsyncEvents(opened, namespace, config, cache=self._cache)
+
+    @property
+    def tasks(self) -> AsyncTasks:
+        """The tasks of this namespace: what is done to them commits with the rest."""
+        return AsyncTasks(self, None)
+
+    @property
+    def engine(self) -> str:
+        """The engine's name: sqlite or postgres."""
+        return self._opened.engine
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do."""
+        return self._opened.capabilities
 
     def namespace(self, name: str) -> AsyncTransaction:
         """The same transaction on another namespace."""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.codec import INT64_MAX
 from holdfast.errors import Corrupt, InvalidArgument
 from holdfast.facets.records import Fields
 from holdfast.facets.transport import check_subject
@@ -127,6 +128,26 @@ def _word(text: str, what: str) -> str:
         raise InvalidArgument(f"{what}: wanted one word without dots, found {text!r}")
     check_subject(text)
     return text
+
+
+def check_task(task: TaskState) -> None:
+    """Raise InvalidArgument for what is no task, such as the None of a claim that was lost."""
+    if not isinstance(task, TaskState):
+        raise InvalidArgument(
+            f"task: wanted the TaskState that `claim` or `step` gave, found {type(task).__name__}"
+        )
+
+
+def check_count(number: int, what: str) -> None:
+    """Raise InvalidArgument for what is no number of steps or retries."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= INT64_MAX:
+        raise InvalidArgument(f"{what}: wanted 0 or more, found {number!r}")
+
+
+def check_text(text: str | None, what: str) -> None:
+    """Raise InvalidArgument for what is neither text nor None."""
+    if text is not None and not isinstance(text, str):
+        raise InvalidArgument(f"{what}: wanted text, found {type(text).__name__}")
 
 
 def may_move(before: TaskStatus, after: TaskStatus) -> bool:

@@ -118,7 +118,9 @@ class Store:
     @property
     def tasks(self) -> Tasks:
         """The tasks of this namespace."""
-        return Tasks(self)  # made anew: a forgotten store must not hang in a ring
+        # Made anew: a forgotten store must not hang in a ring.
+        begin = self.transaction if Capability.TRANSACTIONS in self.capabilities else None
+        return Tasks(self, begin)
 
     @property
     def engine(self) -> str:

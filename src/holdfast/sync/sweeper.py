@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.clock import MICROSECONDS, Duration
-from holdfast.errors import Corrupt, StoreError
+from holdfast.errors import Corrupt, InvalidArgument, StoreError
 from holdfast.facets.backend import Capability
 from holdfast.facets.daemons import Metrics, SweepResult, metrics_of
 from holdfast.facets.records import Record
@@ -124,26 +124,40 @@ class Sweeper:
         here = ScanFilter("state", "eq", state)
         found: dict[str, TaskState] = {}
         timed_out = (here, ScanFilter("timeout_at", "lt", now_ms))
-        for key, record in records.find(prefix, filters=timed_out, limit=_PAGE):
+        # Scans, because a page could be full of what is no task, or has a timeout and time left.
+        for key, record in records.scan(prefix, filters=timed_out):
             self._note(found, key, record)
-        # A scan, because a page could be full of those that have a timeout and time left.
+            if len(found) == _PAGE:
+                break
         silent = (here, ScanFilter("updated_at", "lt", now_ms - self._threshold_ms))
-        left = _PAGE
+        most = len(found) + _PAGE
         for key, record in records.scan(prefix, filters=silent):
             if "timeout_at" not in record.fields:
                 self._note(found, key, record)
-                left -= 1
-                if not left:
+                if len(found) == most:
                     break
         return list(found.values())
 
     def _note(self, found: dict[str, TaskState], key: str, record: Record) -> None:
         try:
-            found[key] = TaskState.of(record.fields)
-        except Corrupt as exc:
+            task = TaskState.of(record.fields)
+            own = self._tasks.names.key(task.task_type, task.task_id)
+        except (Corrupt, InvalidArgument) as exc:
             _log.warning("record %r: %s", key, exc)
+            return
+        if key == own:
+            found[key] = task
+        else:
+            _log.warning("record %r: it says that it is the task %r", key, own)
 
     def _handle(self, task: TaskState) -> SweepResult:
+        try:
+            return self._bring_back(task)
+        except InvalidArgument as exc:  # of this task alone: the others go on
+            _log.warning("task %r %r: %s", task.task_type, task.task_id, exc)
+            return SweepResult()
+
+    def _bring_back(self, task: TaskState) -> SweepResult:
         if task.state is TaskStatus.PENDING:
             return SweepResult(queued=int(self._tasks.queue_again(task)))
         if task.retry_count < task.max_retries:

@@ -16,13 +16,14 @@ from typing import Any
 
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidState
-from holdfast.facets.backend import Backend, OpenTransaction, Params
+from holdfast.facets.backend import Backend, Capability, OpenTransaction, Params
 from holdfast.facets.names import check_name
 from holdfast.facets.snapshot_cache import SnapshotCache, TransactionCache
 from holdfast.runtime.blocking import run
 from holdfast.sync.cells import Cells
 from holdfast.sync.events import Events
 from holdfast.sync.records import Records
+from holdfast.sync.tasks import Tasks
 from holdfast.sync.transport import Transport
 
 
@@ -44,6 +45,21 @@ class Transaction:
         self.records = Records(opened, namespace, config)
         self.transport = Transport(opened, namespace, config)
         self.events = Events(opened, namespace, config, cache=self._cache)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks of this namespace: what is done to them commits with the rest."""
+        return Tasks(self, None)
+
+    @property
+    def engine(self) -> str:
+        """The engine's name: sqlite or postgres."""
+        return self._opened.engine
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do."""
+        return self._opened.capabilities
 
     def namespace(self, name: str) -> Transaction:
         """The same transaction on another namespace."""

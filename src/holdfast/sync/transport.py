@@ -83,15 +83,30 @@ class Transport:
 
         The same `message_id` again within two minutes changes nothing.
         """
+        message = self.prepare(subject, payload, message_id=message_id, trace_id=trace_id)
+        return self.send(message)
+
+    def prepare(
+        self,
+        subject: str,
+        payload: object,
+        *,
+        message_id: str | UUID | None = None,
+        trace_id: str | None = None,
+    ) -> Publish:
+        """The message that `publish` would send, for `send`: whatever is wrong with it is told."""
         require(self._backend, Capability.TRANSPORT)
         check_subject(subject)
         chosen = str(uuid_utils.uuid7()) if message_id is None else check_message_id(message_id)
         if trace_id is not None:
             check_name(trace_id, what="trace_id")
         text = self._encode(subject, payload)
-        message = Publish(self._namespace, subject, chosen, trace_id, text)
-        run(self._transport.publish([message], len(text)))
-        return chosen
+        return Publish(self._namespace, subject, chosen, trace_id, text)
+
+    def send(self, message: Publish) -> str:
+        """The message's id, once the message is durable; the same message again changes nothing."""
+        run(self._transport.publish([message], len(message.payload)))
+        return message.message_id
 
     def create_group(
         self,

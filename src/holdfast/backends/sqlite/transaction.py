@@ -72,8 +72,13 @@ class SqliteTransaction:
         self._topics.add(topic)
         try:
             return at_once(batch.apply(self._writer, items, repeat=False))
+        except DRIVER_ERRORS as exc:
+            error = self._writer.error(exc)
+            self._end_by(error)
+            raise error from exc
         except BaseException as exc:
-            raise self._ended_by(exc) from exc
+            self._end_by(exc)
+            raise
         finally:
             self._one_at_a_time.release()
 
@@ -124,7 +129,8 @@ class SqliteTransaction:
         try:
             return work()
         except BaseException as exc:
-            raise self._ended_by(exc) from exc
+            self._end_by(exc)
+            raise
         finally:
             self._one_at_a_time.release()
 
@@ -152,11 +158,9 @@ class SqliteTransaction:
     def _too_long(self) -> Timeout:
         return Timeout(f"the transaction took longer than {self._limit:g} s")
 
-    def _ended_by(self, exc: BaseException) -> BaseException:
+    def _end_by(self, error: BaseException) -> None:
         """Undo everything: half of what was asked for may be done."""
-        error = self._writer.error(exc) if isinstance(exc, DRIVER_ERRORS) else exc
         self._end(f"it failed ({error})")
-        return error
 
     def expire(self) -> None:
         """Call it off: its time is up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import Capability, InvalidArgument, TaskState, TaskStatus
@@ -162,6 +164,99 @@ async def test_a_blocked_task_waits_to_be_unblocked(world: World) -> None:
         assert await tasks.unblock("mail", "1") is False
         assert await _told(consumer) == [("queue", "pending", 0)]
     await _claimed(world)
+
+
+@TASKS
+async def test_a_task_that_was_deleted_and_made_again_is_queued_again(world: World) -> None:
+    tasks = world.store.tasks
+    async with world.store.transport.consumer("all", QUEUE) as consumer:
+        for _ in range(2):
+            assert await tasks.create("mail", "1")
+            task = await _claimed(world)
+            assert await tasks.retry(task)
+            assert await tasks.cancel("mail", "1")
+            assert await world.store.records.delete("gbe.state.tasks.mail.1")
+            assert await _told(consumer) == [("queue", "pending", 0), ("queue", "pending", 1)]
+
+
+@TASKS
+async def test_the_longest_names_of_tasks_are_queued_and_retried(world: World) -> None:
+    tasks = world.store.tasks
+    name = "x" * (1024 - len("gbe.state.tasks.mail."))
+    async with world.store.transport.consumer("all", QUEUE) as consumer:
+        assert await tasks.create("mail", name)
+        task = await tasks.claim("mail", name, "w", timeout=30)
+        assert task is not None
+        assert await tasks.retry(task)
+        assert await _told(consumer) == [("queue", "pending", 0), ("queue", "pending", 1)]
+
+
+@TASKS
+async def test_a_message_that_cannot_be_sent_refuses_the_change(world: World) -> None:
+    tasks = world.store.tasks
+    await tasks.create("mail", "1")
+    task = await _claimed(world)
+    # It fits into the record, but as JSON it is twice as long.
+    with pytest.raises(InvalidArgument, match="claim check"):
+        await tasks.fail(task, "\n" * 1_100_000)
+    assert await _state(world) == "claimed"
+    assert await tasks.fail(task, "short")
+
+
+@TASKS
+async def test_bad_arguments_about_tasks_are_refused(world: World) -> None:
+    tasks = world.store.tasks
+    nobodys: Any = None
+    number: Any = 7
+    for refused in (
+        lambda: tasks.complete(nobodys),
+        lambda: tasks.step(nobodys, timeout=1),
+        lambda: tasks.fail(nobodys, "why"),
+    ):
+        with pytest.raises(InvalidArgument, match="wanted the TaskState that `claim` or `step`"):
+            await refused()
+    with pytest.raises(InvalidArgument, match="step_count: wanted 0 or more, found 'x'"):
+        await tasks.create("mail", "2", step_count="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="params_ref: wanted text, found int"):
+        await tasks.create("mail", "2", params_ref=number)
+    assert await tasks.get("mail", "2") is None
+    await tasks.create("mail", "1")
+    with pytest.raises(InvalidArgument, match="worker"):
+        await tasks.claim("mail", "1", number, timeout=30)
+    task = await _claimed(world)
+    with pytest.raises(InvalidArgument, match="result_ref: wanted text, found int"):
+        await tasks.complete(task, result_ref=number)
+    with pytest.raises(InvalidArgument, match="error: wanted text, found int"):
+        await tasks.fail(task, number)
+    assert await _state(world) == "claimed"
+
+
+@needs(Capability.TRANSACTIONS)
+async def test_what_becomes_of_a_task_commits_with_the_rest(world: World) -> None:
+    tasks = world.store.tasks
+    async with world.store.transport.consumer("all", "gbe.>") as consumer:
+        await tasks.create("mail", "1")
+        task = await _claimed(world)
+        await _told(consumer)
+
+        async def change_of_mind() -> None:
+            async with world.store.transaction() as tx:
+                assert await tx.tasks.complete(task)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await change_of_mind()
+        assert await _state(world) == "claimed"
+        assert await _told(consumer) == []
+        async with world.store.transaction() as tx:
+            assert await tx.tasks.complete(task, result_ref="r")
+            assert await tx.tasks.create("mail", "next")
+            await tx.cells.set("sent", 1)
+            assert await world.store.tasks.get("mail", "next") is None
+        assert await _state(world) == "completed"
+        told = await _told(consumer)
+        assert told == [("terminal", "completed", 0), ("queue", "pending", 0)]
+        assert await world.store.cells.get("sent") == 1
 
 
 @TASKS
@@ -346,6 +441,43 @@ async def test_a_record_that_is_no_task_does_not_stop_the_sweeper(world: World) 
     records, tasks = world.store.records, world.store.tasks
     await records.put("gbe.state.tasks.mail.0", {"state": "claimed", "timeout_at": 1})
     await tasks.create("mail", "1")
+    await _claimed(world)
+    await world.move_clock(31)
+    assert (await world.sweeper().sweep()).retried == 1
+
+
+@CLOCK
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"task_type": "my mail", "task_id": "odd"},
+        {"task_type": "my.mail", "task_id": "odd"},
+        {"task_type": "", "task_id": "odd"},
+        {"task_type": "mail", "task_id": "x" * 1100},
+        {"task_type": "mail", "task_id": "another"},
+        {"task_type": "mail", "task_id": "0", "retry_count": 2**64 - 1},
+        {"task_type": "mail", "task_id": "0", "retry_count": 1, "max_retries": 2**64 - 1},
+    ],
+)
+async def test_a_task_that_is_odd_does_not_stop_the_sweeper(
+    world: World, odd: dict[str, str | int]
+) -> None:
+    records, tasks = world.store.records, world.store.tasks
+    await records.put("gbe.state.tasks.mail.0", {**odd, "state": "claimed", "timeout_at": 1})
+    await tasks.create("mail", "1")
+    await _claimed(world)
+    await world.move_clock(31)
+    await world.sweeper().sweep()
+    assert await _state(world) == "pending"
+
+
+@CLOCK
+async def test_records_that_are_no_tasks_do_not_starve_one(world: World) -> None:
+    odd = {"state": "claimed", "timeout_at": 1}
+    for page in range(0, 1100, 100):
+        names = [f"gbe.state.tasks.mail.{number:04}" for number in range(page, page + 100)]
+        await world.colour.together(world.store.records.put(name, odd) for name in names)
+    await world.store.tasks.create("mail", "1")
     await _claimed(world)
     await world.move_clock(31)
     assert (await world.sweeper().sweep()).retried == 1

@@ -172,6 +172,9 @@ async def test_an_error_of_the_engine_ends_the_transaction(world: World) -> None
             with pytest.raises(holdfast.StoreError) as raised:
                 await tx.execute("SELECT no_such_column FROM no_such_table")
             assert not raised.value.outcome_unknown
+            cause = raised.value.__cause__
+            assert cause is not None
+            assert not isinstance(cause, holdfast.StoreError)  # the driver's own, not itself
             with pytest.raises(holdfast.InvalidState, match="over"):
                 await tx.cells.set("b", 1)
     assert await world.store.cells.list() == []
