@@ -1,4 +1,4 @@
-"""A worker that stands still in the middle of a call does not get hold of what is somebody else's."""
+"""A worker that stands still in the middle of a call gets hold of nobody else's task."""
 
 from __future__ import annotations
 

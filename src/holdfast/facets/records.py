@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from holdfast.clock import Duration, duration_us
+from holdfast.codec import byte_size
 from holdfast.errors import InvalidArgument, Unavailable
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import check_name, check_prefix
@@ -395,7 +396,8 @@ def to_settings(key: str, fields: Mapping[str, Any]) -> tuple[Settings, int, boo
         raise InvalidArgument(
             f"record {key!r}: wanted fields by name, found {type(fields).__name__}"
         )
-    names_size = _plain_size(tuple(fields))
+    names = tuple(fields)
+    names_size = (_known_size if len(names) <= MOST_REMEMBERED else _plain_size)(names)
     if names_size is None:
         return _each_setting(fields)
     kept: Settings = {}
@@ -415,15 +417,18 @@ def to_settings(key: str, fields: Mapping[str, Any]) -> tuple[Settings, int, boo
     return kept, names_size + len(b"".join(kept.values())), True  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=1000)
 def _plain_size(fields: tuple[str, ...]) -> int | None:
-    """How long these names are, None if one of them needs a closer look.
-
-    Records of one kind have the same fields: nearly always this is known.
-    """
+    """How long these names are, None if one of them needs a closer look."""
     if all(type(field) is str and _plain_field(field) for field in fields):
         return sum(map(len, fields))
     return None
+
+
+MOST_REMEMBERED = 64
+"""Fields of a record whose names are kept in memory: those of more may be others each time."""
+
+# Records of one kind have the same fields: nearly always this is known.
+_known_size = lru_cache(maxsize=1000)(_plain_size)
 
 
 def _each_setting(fields: Mapping[str, object]) -> tuple[Settings, int, bool]:
@@ -432,10 +437,11 @@ def _each_setting(fields: Mapping[str, object]) -> tuple[Settings, int, bool]:
     known = True
     for field, value in fields.items():
         settings[check_field(field)] = setting = to_setting(value, field)
+        size += byte_size(field)
         if isinstance(setting, bytes):
-            size += len(field) + len(setting)
+            size += len(setting)
         else:
-            size += len(field) + _STAMP_BYTES
+            size += _STAMP_BYTES
             known = False
     return settings, size, known
 

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.facets.records import NO_TTL, RecordWrite, Stamp, asked_ago_us
+from holdfast.facets.records import MOST_REMEMBERED, NO_TTL, RecordWrite, Stamp, asked_ago_us
 
 MOST_WORDS = 5000
 """What a call out of Lua takes; see write_records.lua."""
@@ -51,7 +51,8 @@ def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
         for value in values.values():
             row.append(_heads[len(value)])
             row.append(value)
-        return _form(tuple(values)) % tuple(row)
+        form = _known_form if len(values) <= MOST_REMEMBERED else _form
+        return form(tuple(values)) % tuple(row)
     row.append(_OTHERS_GO if write.replace else _OTHERS_STAY)
     words, stamped, gone = _sorted(write.set)
     few = [
@@ -68,11 +69,13 @@ def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
     return b"".join(row)
 
 
-@lru_cache(maxsize=1000)
 def _form(fields: tuple[str, ...]) -> bytes:
     """The row of a put of these, with a place for each part that is not always the same."""
     names = [_pack(field).replace(b"%", b"%%") for field in fields]
     return b"%b" * 7 + b"".join([name + b"%b%b" for name in names])
+
+
+_known_form = lru_cache(maxsize=1000)(_form)
 
 
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:

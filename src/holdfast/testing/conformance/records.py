@@ -441,6 +441,12 @@ async def test_oversize_records_are_refused_with_a_hint(world: World) -> None:
     with pytest.raises(InvalidArgument, match="claim check"):
         await store.records.put("a", {"x": b"x" * 1001})
     await store.records.put("a", {"x": b"x" * 900})
+    # A name counts with its bytes, as it is sent and kept.
+    await store.records.put("a", {"\U00010400" * 100: ""})
+    with pytest.raises(InvalidArgument, match="1205 bytes"):
+        await store.records.put(
+            "a", {"\U00010400" * 100 + str(at): "" for at in range(3)} | {"x": 1}
+        )
 
 
 @needs(Capability.RECORDS)

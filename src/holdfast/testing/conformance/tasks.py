@@ -473,7 +473,7 @@ async def test_a_task_that_is_odd_does_not_stop_the_sweeper(
 
 @CLOCK
 async def test_records_that_are_no_tasks_do_not_starve_one(world: World) -> None:
-    odd = {"state": "claimed", "timeout_at": 1}
+    odd: dict[str, str | int] = {"state": "claimed", "timeout_at": 1}
     for page in range(0, 1100, 100):
         names = [f"gbe.state.tasks.mail.{number:04}" for number in range(page, page + 100)]
         await world.colour.together(world.store.records.put(name, odd) for name in names)
