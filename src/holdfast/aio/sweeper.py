@@ -123,11 +123,15 @@ class AsyncSweeper:
         here = ScanFilter("state", "eq", state)
         found: dict[str, TaskState] = {}
         timed_out = (here, ScanFilter("timeout_at", "lt", now_ms))
-        # Scans, because a page could be full of what is no task, or has a timeout and time left.
-        async for key, record in records.scan(prefix, filters=timed_out):
+        page = await records.find(prefix, filters=timed_out, limit=_PAGE)
+        for key, record in page:
             self._note(found, key, record)
-            if len(found) == _PAGE:
-                break
+        if len(found) < len(page) == _PAGE:  # what is no task must not hide those behind it
+            async for key, record in records.scan(prefix, filters=timed_out):
+                self._note(found, key, record)
+                if len(found) == _PAGE:
+                    break
+        # A scan, because a page could be full of those that have a timeout and time left.
         silent = (here, ScanFilter("updated_at", "lt", now_ms - self._threshold_ms))
         most = len(found) + _PAGE
         async for key, record in records.scan(prefix, filters=silent):

@@ -47,6 +47,7 @@ from holdfast.facets.transport import (
     check_limit,
     check_message_id,
     check_patterns,
+    check_place,
     check_span,
     check_subject,
 )
@@ -165,7 +166,7 @@ class AsyncTransport:
         In a transaction the answer is part of it: work and `ack` commit together.
         """
         place = self._group(group)
-        if consumer:
+        if consumer != "":
             check_group_name(consumer)
         found = await self._transport.fetch(place, consumer, 1)
         return AsyncDelivery(self._backend, place, found.messages[0]) if found.messages else None
@@ -193,6 +194,8 @@ class AsyncTransport:
         The `place` of the last one is the next page's `after`.
         """
         check_limit(limit)
+        if after is not None:
+            check_place(after)
         found = await self._transport.dead(self._group(group), after=after, limit=limit)
         return [
             DeadLetter(_message(one.message), one.place, one.deliveries, to_datetime(one.died_at))
@@ -201,11 +204,11 @@ class AsyncTransport:
 
     async def revive(self, group: str, place: str) -> bool:
         """True if there was that dead letter: it is delivered again, as for the first time."""
-        return await self._transport.bury(self._group(group), place, revive=True)
+        return await self._transport.bury(self._group(group), check_place(place), revive=True)
 
     async def drop_dead(self, group: str, place: str) -> bool:
         """True if there was that dead letter: it is gone now."""
-        return await self._transport.bury(self._group(group), place, revive=False)
+        return await self._transport.bury(self._group(group), check_place(place), revive=False)
 
     async def purge(self, older_than: Duration = KEEP_SECS, *, limit: int | None = None) -> int:
         """How many messages of the store, all namespaces, were removed: old ones that are done.
@@ -322,7 +325,8 @@ class AsyncConsumer:
     ) -> Deliveries:
         """The next messages, as many as are there and at most `prefetch`; none as for `next`."""
         limit = None if timeout is None else check_span(timeout, "timeout", least_us=0)
-        await self._wait(limit)
+        if not await self._wait(limit):
+            return []
         taken = list(self._ready)
         self._ready.clear()
         return taken

@@ -150,7 +150,7 @@ def spans(index: RecordIndex, prefix: str, conditions: Sequence[Condition]) -> l
     head = lead(c.values[0] for c in firsts if c is not None)
     return [
         Span(prefix, head, low, high)
-        for value in last.values
+        for value in sorted(last.values, key=sort_key)
         for low, high in _ranges(last.op, value)
     ]
 

@@ -38,6 +38,7 @@ KEEP_SECS = 7 * 24 * 3600
 """For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
 _LONGEST_US = 365 * 24 * 3600 * 1_000_000
+_PLACE = re.compile(r"[0-9a-f]+(\.[0-9a-f]+)?")
 _TOKEN = re.compile(r"[^\s\x00-\x1f\x7f.:*>]+")
 
 
@@ -246,6 +247,13 @@ def check_message_id(message_id: str | UUID) -> str:
     """The message id as text, when it is a legal one."""
     text = str(message_id) if isinstance(message_id, UUID) else message_id
     return check_name(text, what="message_id")
+
+
+def check_place(place: str) -> str:
+    """A dead letter's place itself, when it can be one."""
+    if not isinstance(place, str) or not _PLACE.fullmatch(place):
+        raise InvalidArgument(f"place: wanted that of a dead letter, found {place!r}")
+    return place
 
 
 def check_deliveries(number: int) -> int:

@@ -308,6 +308,16 @@ async def test_find_is_not_stopped_by_what_does_not_match(world: World) -> None:
     assert await records.find("a.", filters=late, limit=0) == []
 
 
+@INDEX
+async def test_find_gives_the_smallest_of_several_values_first(world: World) -> None:
+    records = world.store.records
+    await records.create_index("k", "n")
+    for number in (10, 9, 5, 7):
+        await records.put(f"k{number}", {"n": number})
+    asked = ScanFilter("n", "in", [10, 9, 5])
+    assert [key for key, _ in await records.find("k", filters=asked, limit=2)] == ["k5", "k9"]
+
+
 @needs(Capability.RECORDS)
 async def test_find_without_an_index_finds_the_first_keys(world: World) -> None:
     records = world.store.records

@@ -225,6 +225,40 @@ async def test_after_its_last_delivery_a_message_is_a_dead_letter(world: World) 
         assert await transport.dead_letters("g") == []
 
 
+@TRANSPORT
+@pytest.mark.parametrize("place", ["", "x", "0x1", "1_0", "+1", "1.", "\u0663", b"1", 1])
+async def test_places_that_no_dead_letter_has_are_refused(world: World, place: Any) -> None:  # noqa: ANN401 - wrong on purpose
+    transport = world.store.transport
+    await transport.create_group("g", "a")
+    for refused in (
+        transport.revive("g", place),
+        transport.drop_dead("g", place),
+        transport.dead_letters("g", after=place),
+    ):
+        with pytest.raises(InvalidArgument, match="place: wanted that of a dead letter"):
+            await refused
+
+
+@TRANSPORT
+async def test_names_of_consumers_are_checked(world: World) -> None:
+    await world.store.transport.create_group("g", "a")
+    wrong: Any
+    for wrong in (None, 7, "a:b"):
+        with pytest.raises(InvalidArgument):
+            await world.store.transport.fetch("g", consumer=wrong)
+
+
+@TRANSPORT
+async def test_a_closed_consumer_hands_out_nothing_more(world: World) -> None:
+    for payload in range(3):
+        await world.store.transport.publish("a", payload)
+    async with world.store.transport.consumer("g", "a", prefetch=3, from_start=True) as consumer:
+        assert (await _next(consumer)).message.payload == 0
+        consumer.close()
+        assert await consumer.next_batch(0) == []
+        assert await consumer.next(0) is None
+
+
 @CLOCK
 async def test_a_dead_letter_can_be_dropped(world: World) -> None:
     transport = world.store.transport
