@@ -11,6 +11,9 @@ from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.projector import AsyncProjector
 from holdfast.aio.store import AsyncStore
 from holdfast.aio.sweeper import AsyncSweeper
+from holdfast.aio.transaction import AsyncTransaction
+from holdfast.aio.transport import AsyncConsumer, AsyncDelivery
+from holdfast.aio.watch import AsyncWatch
 from holdfast.archive import read_archive
 from holdfast.claim_check import AsyncClaimCheck, ClaimCheck
 from holdfast.config import StoreConfig
@@ -55,12 +58,15 @@ from holdfast.facets.search import SearchHit
 from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.views import Projection, View
-from holdfast.facets.watch import CAUGHT_UP
+from holdfast.facets.watch import CAUGHT_UP, CaughtUp
 from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
 from holdfast.sync.sweeper import Sweeper
+from holdfast.sync.transaction import Transaction
+from holdfast.sync.transport import Consumer, Delivery
+from holdfast.sync.watch import Watch
 
 __version__ = "0.1.0"
 
@@ -73,19 +79,26 @@ __all__ = [
     "ArchiverStatus",
     "AsyncArchiver",
     "AsyncClaimCheck",
+    "AsyncConsumer",
+    "AsyncDelivery",
     "AsyncProjector",
     "AsyncStore",
     "AsyncSweeper",
+    "AsyncTransaction",
+    "AsyncWatch",
     "Branch",
     "Capability",
+    "CaughtUp",
     "Cell",
     "CellChange",
     "Change",
     "ClaimCheck",
     "Conflict",
+    "Consumer",
     "Corrupt",
     "Database",
     "DeadLetter",
+    "Delivery",
     "Event",
     "FeedEvent",
     "GroupStatus",
@@ -125,10 +138,12 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "Timeout",
+    "Transaction",
     "Unauthorized",
     "Unavailable",
     "Unsupported",
     "View",
+    "Watch",
     "idempotency_key",
     "migrate",
     "open",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast import codec
@@ -47,7 +47,7 @@ from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
 from holdfast.facets.search import SearchHit, check_hits, parse_words
 from holdfast.facets.sessions import MAX_AGE, Order, check_max_age
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 
 T = TypeVar("T")
 _log = logging.getLogger("holdfast.cells")
@@ -226,9 +226,19 @@ class AsyncCells:
             await self._backend.pause()
         return names[:limit]
 
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: Literal[False] = False
+    ) -> AsyncWatch[CellChange]: ...
+
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool
+    ) -> AsyncWatch[CellChange | CaughtUp]: ...
+
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
-    ) -> AsyncWatch[CellChange]:
+    ) -> AsyncWatch[Any]:
         """The cells whose names start with the prefix, then every change to them as it comes.
 
         With `after`, the cursor of an earlier watch, every change since then, and so on. With

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from holdfast import codec
 from holdfast.aio.watch import AsyncWatch
@@ -46,7 +46,7 @@ from holdfast.facets.projection import RunSnapshot
 from holdfast.facets.snapshot_cache import SnapshotCache
 from holdfast.facets.views import RUN, Projection, View, check_projection
 from holdfast.facets.views_reading import Begin, Read, Views
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 
 _log = logging.getLogger("holdfast.events")
 _EVENTS = Capability.EVENTS  # looked up once: on 3.11 an enum finds its members in Python
@@ -200,7 +200,17 @@ class AsyncEvents:
             inline=chosen,
         )
 
-    def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[FeedEvent]:
+    @overload
+    def feed(
+        self, *, after: str | None = None, marker: Literal[False] = False
+    ) -> AsyncWatch[FeedEvent]: ...
+
+    @overload
+    def feed(
+        self, *, after: str | None = None, marker: bool
+    ) -> AsyncWatch[FeedEvent | CaughtUp]: ...
+
+    def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[Any]:
         """The events of all runs, in one order, then every new one as it comes.
 
         With `after`, the cursor of an earlier feed, what came since then. With `marker` the

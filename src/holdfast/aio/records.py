@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Literal, overload
 from uuid import UUID
 
 from holdfast.aio.watch import AsyncWatch
@@ -53,7 +54,7 @@ from holdfast.facets.records_scan import (
     spans,
 )
 from holdfast.facets.records_watch import Now, RecordSource
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 
 _log = logging.getLogger("holdfast.records")
 _FIRST_PAGE, _LARGEST_PAGE = 50, 1000
@@ -265,9 +266,19 @@ class AsyncRecords:
         found = self._scan(prefix, conditions, None, most)
         return [(key, record) async for key, record in found]
 
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: Literal[False] = False
+    ) -> AsyncWatch[RecordChange]: ...
+
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool
+    ) -> AsyncWatch[RecordChange | CaughtUp]: ...
+
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
-    ) -> AsyncWatch[RecordChange]:
+    ) -> AsyncWatch[Any]:
         """The records whose keys start with the prefix, then each one that changes.
 
         With `after`, the cursor of an earlier watch, what has changed since then, and so on. With

@@ -11,7 +11,7 @@ Keep `watch.cursor` with what you made of the changes: a later watch goes on fro
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument
@@ -68,7 +68,7 @@ class AsyncWatch(Generic[Change_co]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Change_co | CaughtUp:
+    async def __anext__(self) -> Change_co:
         while True:
             found = await self._watching.next()
             if isinstance(found, Seen):
@@ -76,7 +76,7 @@ class AsyncWatch(Generic[Change_co]):
             if found is None and self._watching.closed:
                 raise StopAsyncIteration
             if found is CAUGHT_UP and self._marker:
-                return CAUGHT_UP
+                return cast("Change_co", CAUGHT_UP)  # see the overloads of `watch` and `feed`
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from enum import Enum
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import InvalidState, Unavailable
 from holdfast.facets.feed import Page, Position
@@ -35,14 +36,16 @@ _PAGE_SIZE = 4 * 1024 * 1024
 _RECONNECT = (0.1, 1.0, 2.0, 4.0, 8.0)  # seconds between tries, then the watch raises
 
 
-class CaughtUp:
-    """The marker between replay and live changes; there is one, `CAUGHT_UP`."""
+class CaughtUp(Enum):
+    """The marker between replay and live changes; there is one, so that `is` tells it apart."""
+
+    CAUGHT_UP = "caught up"
 
     def __repr__(self) -> str:
-        return "CAUGHT_UP"
+        return self.name
 
 
-CAUGHT_UP = CaughtUp()
+CAUGHT_UP: Final = CaughtUp.CAUGHT_UP
 
 
 class Seen(NamedTuple, Generic[T]):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast import codec
@@ -45,7 +45,7 @@ from holdfast.facets.feed import from_cursor
 from holdfast.facets.names import check_name, check_prefix, operation_id
 from holdfast.facets.search import SearchHit, check_hits, parse_words
 from holdfast.facets.sessions import MAX_AGE, Order, check_max_age
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 from holdfast.runtime.blocking import run
 from holdfast.sync.retry import repeated
 from holdfast.sync.sessions import CellsSession
@@ -230,9 +230,19 @@ class Cells:
             run(self._backend.pause())
         return names[:limit]
 
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: Literal[False] = False
+    ) -> Watch[CellChange]: ...
+
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool
+    ) -> Watch[CellChange | CaughtUp]: ...
+
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
-    ) -> Watch[CellChange]:
+    ) -> Watch[Any]:
         """The cells whose names start with the prefix, then every change to them as it comes.
 
         With `after`, the cursor of an earlier watch, every change since then, and so on. With

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from holdfast import codec
 from holdfast.clock import MICROSECONDS, Duration, duration_us
@@ -46,7 +46,7 @@ from holdfast.facets.projection import RunSnapshot
 from holdfast.facets.snapshot_cache import SnapshotCache
 from holdfast.facets.views import RUN, Projection, View, check_projection
 from holdfast.facets.views_reading import Begin, Read, Views
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 from holdfast.runtime.blocking import run
 from holdfast.sync.watch import Watch
 
@@ -200,7 +200,15 @@ class Events:
             inline=chosen,
         )
 
-    def feed(self, *, after: str | None = None, marker: bool = False) -> Watch[FeedEvent]:
+    @overload
+    def feed(
+        self, *, after: str | None = None, marker: Literal[False] = False
+    ) -> Watch[FeedEvent]: ...
+
+    @overload
+    def feed(self, *, after: str | None = None, marker: bool) -> Watch[FeedEvent | CaughtUp]: ...
+
+    def feed(self, *, after: str | None = None, marker: bool = False) -> Watch[Any]:
         """The events of all runs, in one order, then every new one as it comes.
 
         With `after`, the cursor of an earlier feed, what came since then. With `marker` the

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, overload
 from uuid import UUID
 
 from holdfast.clock import MICROSECONDS, Duration
@@ -53,7 +54,7 @@ from holdfast.facets.records_scan import (
     spans,
 )
 from holdfast.facets.records_watch import Now, RecordSource
-from holdfast.facets.watch import Seen, Watching
+from holdfast.facets.watch import CaughtUp, Seen, Watching
 from holdfast.runtime.blocking import run
 from holdfast.sync.watch import Watch
 
@@ -263,9 +264,19 @@ class Records:
         found = self._scan(prefix, conditions, None, most)
         return [(key, record) for key, record in found]
 
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: Literal[False] = False
+    ) -> Watch[RecordChange]: ...
+
+    @overload
+    def watch(
+        self, prefix: str = "", *, after: str | None = None, marker: bool
+    ) -> Watch[RecordChange | CaughtUp]: ...
+
     def watch(
         self, prefix: str = "", *, after: str | None = None, marker: bool = False
-    ) -> Watch[RecordChange]:
+    ) -> Watch[Any]:
         """The records whose keys start with the prefix, then each one that changes.
 
         With `after`, the cursor of an earlier watch, what has changed since then, and so on. With

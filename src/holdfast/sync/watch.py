@@ -12,7 +12,7 @@ Keep `watch.cursor` with what you made of the changes: a later watch goes on fro
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument
@@ -70,7 +70,7 @@ class Watch(Generic[Change_co]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Change_co | CaughtUp:
+    def __next__(self) -> Change_co:
         while True:
             found = run(self._watching.next())
             if isinstance(found, Seen):
@@ -78,7 +78,7 @@ class Watch(Generic[Change_co]):
             if found is None and self._watching.closed:
                 raise StopIteration
             if found is CAUGHT_UP and self._marker:
-                return CAUGHT_UP
+                return cast("Change_co", CAUGHT_UP)  # see the overloads of `watch` and `feed`
 
     def __enter__(self) -> Self:
         return self
