@@ -297,7 +297,7 @@ class AsyncRecords:
         """Keep an index over the records whose keys start with the prefix, from now on.
 
         A scan below the prefix then reads only what matches if its filters ask the last field
-        to be eq, lt or gt a value and each of the others to be eq one. Returns when what was
+        to be eq, in, lt or gt a value and each of the others to be eq one. Returns when what was
         there before is in it too; calling it again finishes what was interrupted.
         """
         require(self._backend, Capability.RECORDS_INDEX)
