@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from importlib import import_module
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -76,6 +76,13 @@ class Opening:
     ) -> None:
         if self._store is not None:
             await self._store.close()
+
+    if not TYPE_CHECKING:  # which finds it without running
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"open_async(…) is not open yet and has no {name!r}: `async with`, or await it"
+            )
 
     async def _open(self) -> AsyncStore:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -330,3 +331,9 @@ def test_password_is_not_shown_when_the_connection_fails(url: str) -> None:
 )
 def test_url_as_logs_may_show_it(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_a_store_that_is_not_open_yet_says_how_it_is_opened() -> None:
+    opening: Any = holdfast.open_async("sqlite://:memory:")
+    with pytest.raises(AttributeError, match=r"has no 'cells': `async with`, or await it"):
+        _ = opening.cells

@@ -19,6 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.demo.orders import COUNTER, change
+from holdfast.testing.valkey import ValkeyServer
 
 DEMO = [sys.executable, "-m", "holdfast.demo"]
 SHORT = [*DEMO, "--seconds", "1", "--workers", "3"]
@@ -171,3 +172,17 @@ def test_without_rich_it_says_what_to_install() -> None:
     assert ended.returncode == 2
     assert "pip install 'holdfast[demo]'" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_on_an_engine_without_histories_it_says_so_at_once() -> None:
+    with ValkeyServer() as server:
+        ended = subprocess.run(
+            [sys.executable, "-m", "holdfast.demo", "--url", server.fresh_url()],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECS,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert "The demo failed: redis lacks the ability 'cells: getv" in ended.stdout
+    assert "sell from one stock" not in ended.stdout

@@ -21,6 +21,7 @@ from holdfast.demo.closing import Outcome, say_next, say_right, say_wrong
 from holdfast.demo.crew import Crew
 from holdfast.demo.screen import Screen
 from holdfast.demo.show import Show, ShowFailed
+from holdfast.facets.backend import require
 from holdfast.sync.store import Store
 from holdfast.url import MEMORY, parse, without_password
 
@@ -45,6 +46,7 @@ def run(arguments: Sequence[str], *, began_at: float) -> int:
     console = Console(highlight=False)
     try:
         with _place(options) as place, holdfast.open(place.url, place.namespace) as store:
+            require(store, holdfast.Capability.CELLS_HISTORY)  # which the check goes through
             return _play(place, store, options, console, began_at)
     except (ShowFailed, holdfast.StoreError) as exc:
         console.print(f"The demo failed: {exc}", style="bold red", markup=False)
