@@ -37,6 +37,9 @@ DEDUPE_US = 120 * 1_000_000
 KEEP_SECS = 7 * 24 * 3600
 """For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
+LIFE = 1 << 20
+"""Deliveries are counted from 1, and those of a message that was revived from LIFE + 1: who held it
+before it died answers under another number. People are told the number within its life."""
 _LONGEST_US = 365 * 24 * 3600 * 1_000_000
 _PLACE = re.compile(r"[0-9a-f]+(\.[0-9a-f]+)?")
 _TOKEN = re.compile(r"[^\s\x00-\x1f\x7f.:*>]+")
@@ -247,6 +250,11 @@ def check_message_id(message_id: str | UUID) -> str:
     """The message id as text, when it is a legal one."""
     text = str(message_id) if isinstance(message_id, UUID) else message_id
     return check_name(text, what="message_id")
+
+
+def next_life(number: int) -> int:
+    """Where the count goes on for a dead letter that is revived."""
+    return (number // LIFE + 1) * LIFE
 
 
 def check_place(place: str) -> str:

@@ -34,6 +34,7 @@ from holdfast.facets.names import check_name
 from holdfast.facets.transport import (
     ACK,
     KEEP_SECS,
+    LIFE,
     Answer,
     DeadLetter,
     Delivered,
@@ -198,7 +199,12 @@ class Transport:
             check_place(after)
         found = run(self._transport.dead(self._group(group), after=after, limit=limit))
         return [
-            DeadLetter(_message(one.message), one.place, one.deliveries, to_datetime(one.died_at))
+            DeadLetter(
+                _message(one.message),
+                one.place,
+                one.deliveries % LIFE,
+                to_datetime(one.died_at),
+            )
             for one in found
         ]
 
@@ -259,7 +265,7 @@ class Delivery:
         self._group = group
         self._delivered = delivered
         self.message = _message(delivered.message)
-        self.number = delivered.number
+        self.number = delivered.number % LIFE
         """1 for the first time that the group got it."""
 
     def ack(self) -> bool:

@@ -35,7 +35,7 @@ from holdfast.backends.nats.messages import Look, Messages, Placed, Wanted
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.swap import swap
 from holdfast.errors import StoreError
-from holdfast.facets.transport import Delivered, Fetched, Group, no_group
+from holdfast.facets.transport import LIFE, Delivered, Fetched, Group, no_group
 
 _MOST_AT_A_TIME = 400  # two entries for each must fit into one step
 _FEW = 16  # one by one on a single server: a batch takes 11 to 34 ms there, an entry 0.7
@@ -167,10 +167,10 @@ class Fetching:
         some = listed.due[:limit]
         body = taking.held.body
         wanted = self._wanted(taking.held)
-        alive = [one.place for one in some if one.body.number < body.max_deliveries]
+        alive = [one.place for one in some if one.body.number % LIFE < body.max_deliveries]
         found = await self._messages.at(wanted, alive, deadline)
         for one in some:
-            if one.body.number >= body.max_deliveries:
+            if one.body.number % LIFE >= body.max_deliveries:
                 taking.give_up(one)
             elif one.place in found:
                 taking.add(found[one.place], one)

@@ -34,6 +34,7 @@ from holdfast.facets.transport import (
     Group,
     GroupOrder,
     Publish,
+    next_life,
     no_group,
 )
 
@@ -213,7 +214,8 @@ class NatsTransport:
             writes = [self._deliveries.buried(held.body.id, dead)]
             if revive:
                 now_us = await self._clock.now_us(deadline)
-                body = OpenBody(now_us, 0, "", dead.body.published_at, uuid4().bytes)
+                number = next_life(dead.body.number)
+                body = OpenBody(now_us, number, "", dead.body.published_at, uuid4().bytes)
                 writes += [
                     self._deliveries.set_open(held.body.id, place, body, None),
                     self._groups.returned(group),

@@ -664,7 +664,7 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     LOOP
-        IF v_due.number >= v_group.max_deliveries THEN
+        IF v_due.number % 1048576 >= v_group.max_deliveries THEN
             UPDATE "holdfast".deliveries AS d
             SET due_at = NULL, died_at = v_now
             WHERE d.group_id = v_group.id

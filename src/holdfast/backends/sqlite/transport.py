@@ -17,6 +17,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.facets.transport import (
     ACK,
     DEDUPE_US,
+    LIFE,
     LOG,
     Answer,
     DeadMessage,
@@ -282,7 +283,7 @@ def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> lis
     delivered: list[Delivered] = []
     rows: list[Any] = on.execute(_OWN["list_due"], (found.id, now, limit)).fetchall()
     for commit_id, number, *message in rows:
-        if number >= found.max_deliveries:
+        if number % LIFE >= found.max_deliveries:
             on.execute(_OWN["give_up"], (now, found.id, commit_id))
             continue
         on.execute(_OWN["deliver_again"], (due_at, consumer, found.id, commit_id))

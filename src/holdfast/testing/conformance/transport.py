@@ -226,6 +226,40 @@ async def test_after_its_last_delivery_a_message_is_a_dead_letter(world: World) 
 
 
 @TRANSPORT
+async def test_who_held_a_message_before_it_died_cannot_answer_for_its_next_life(
+    world: World,
+) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", max_deliveries=2)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as consumer:
+        for _ in range(3):
+            first = await _next(consumer)
+            assert await first.nak() is True
+            second = await _next(consumer)
+            assert (first.number, second.number) == (1, 2)
+            assert await second.nak() is True
+            assert await consumer.next(0) is None
+            (letter,) = await transport.dead_letters("g")
+            assert letter.deliveries == 2
+            assert await transport.revive("g", letter.place) is True
+            third = await _next(consumer)
+            assert third.number == 1
+            assert await first.ack() is False
+            assert await second.ack() is False
+            assert await third.nak() is True
+            fourth = await _next(consumer)
+            assert await first.ack() is False
+            assert await second.ack() is False
+            assert await fourth.nak() is True
+            assert await consumer.next(0) is None
+            (letter,) = await transport.dead_letters("g")
+            assert await transport.revive("g", letter.place) is True
+        last = await _next(consumer)
+        assert await last.ack() is True
+
+
+@TRANSPORT
 @pytest.mark.parametrize("place", ["", "x", "0x1", "1_0", "+1", "1.", "\u0663", b"1", 1])
 async def test_places_that_no_dead_letter_has_are_refused(world: World, place: Any) -> None:  # noqa: ANN401 - wrong on purpose
     transport = world.store.transport

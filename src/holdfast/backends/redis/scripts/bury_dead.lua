@@ -19,7 +19,8 @@ if redis.call('ZREM', base .. ':l:' .. name, place) == 0 then
   return tonumber(ARGV[4])
 end
 if ARGV[3] == '1' then
-  redis.call('HSET', numbers, place, '0:')
+  local last = tonumber((string.match(redis.call('HGET', numbers, place), '^%d+')))
+  redis.call('HSET', numbers, place, digits((math.floor(last / LIFE) + 1) * LIFE) .. ':')
   redis.call('ZADD', base .. ':d:' .. name, digits((read_clock(KEYS[2]))), place)
 else
   redis.call('HDEL', numbers, place)

@@ -46,7 +46,7 @@ end
 for _, place in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', digits(now), 'LIMIT', 0, limit)) do
   local delivery = tonumber((string.match(redis.call('HGET', numbers, place), '^%d+')))
   local fields = read_message(base, tonumber(place))
-  if fields and delivery < group.most then
+  if fields and delivery % LIFE < group.most then
     deliver(tonumber(place), delivery + 1, fields)
   else
     give_up(place, delivery, fields)

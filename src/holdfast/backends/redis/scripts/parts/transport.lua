@@ -1,6 +1,7 @@
 -- Messages and groups: see keys.py.
 local LOOK = 200 -- messages per call, so that nobody else waits for long
 local PAGE = 16  -- of them in Lua's memory at a time, with their payloads
+local LIFE = 1048576 -- as in facets/transport.py
 
 -- A message's number as deliveries name it: in byte order they are in the order of numbers.
 local function place_of(number)
