@@ -61,10 +61,17 @@ class Counting:
         try:
             swapped = await store.records.compare_and_swap(key, "n", number, number + 1, op_id=op)
         except (holdfast.Unavailable, holdfast.Timeout) as error:
-            self.errors.append(error)
+            with self._step:
+                self.errors.append(error)
+                self._step.notify_all()
             return False
         assert swapped is True
         return True
+
+    def wait_for_error(self) -> None:
+        """Return when somebody has noticed that something is wrong."""
+        with self._step:
+            assert self._step.wait_for(lambda: self.errors, PATIENCE), "void: nobody noticed"
 
     def wait_for_more(self) -> None:
         """Return when every writer has got on by some steps."""

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import NAMESPACE_OID, uuid5
 
 from holdfast.clock import Duration
+from holdfast.codec import byte_size
 from holdfast.errors import InvalidArgument
 from holdfast.facets.backend import Able, Capability, require
-from holdfast.facets.names import check_name
+from holdfast.facets.names import MAX_NAME_BYTES, check_name
 from holdfast.facets.records import FieldValue, Stamp
 from holdfast.facets.tasks import (
     MAX_RETRIES,
@@ -277,7 +278,9 @@ def _attempt(key: str, task: TaskState, retries: object) -> str:
 
     A task that was deleted and made again is another one.
     """
-    return str(uuid5(NAMESPACE_OID, f"{key}#{task.created_at}#{retries}"))
+    attempt = f"{key}#{task.created_at}#{retries}"
+    fits = byte_size(attempt) <= MAX_NAME_BYTES
+    return attempt if fits else str(uuid5(NAMESPACE_OID, attempt))
 
 
 def _as_seen(task: TaskState) -> Mapping[str, FieldValue | None]:
