@@ -1,0 +1,1 @@
+-- Nothing to do here: what is due is looked at in Python. See this migration of PostgreSQL's.
