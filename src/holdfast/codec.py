@@ -32,6 +32,7 @@ INT64_MAX = 2**63 - 1
 
 _TAG = "$bytes"
 _TAG_MARK = '$bytes":'  # what JSON text must contain for decode() to have work to do
+_TEXT = frozenset({str})
 _LEVELS = frozenset({dict, list, tuple, bytes, bytearray, memoryview})  # one in the JSON each
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -88,17 +89,18 @@ def byte_size(text: str) -> int:
 
 def _is_flat(value: dict[Any, Any]) -> bool:
     """True for an object without levels below that can be stored as it is."""
-    for key, item in value.items():
+    if not _TEXT.issuperset(map(type, value)):
+        return False
+    for item in value.values():
         kind = type(item)
-        if type(key) is not str or not (
-            kind is str
-            or (kind is int and INT64_MIN <= item <= INT64_MAX)
-            or kind is bool
-            or item is None
-            or (kind is float and math.isfinite(item))
-        ):
+        if kind is str:
+            continue
+        if kind is int or kind is float:  # neither NaN nor an infinity lies between
+            if not INT64_MIN <= item <= INT64_MAX:
+                return False
+        elif item is not None and kind is not bool:
             return False
-    return len(value) != 1 or not key.endswith(_TAG)  # a single key may be a tag
+    return len(value) != 1 or not next(iter(value)).endswith(_TAG)  # it may be a tag
 
 
 def _plain(value: object, at: str, room: int) -> object:  # noqa: PLR0911 - one line per type reads best

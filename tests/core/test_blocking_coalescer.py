@@ -5,6 +5,8 @@ Every unit tells when it is queued behind a flush, so nothing here waits for tim
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
@@ -13,6 +15,7 @@ import msgspec
 import pytest
 
 from holdfast import InvalidState, Unavailable
+from holdfast.runtime import blocking
 from holdfast.runtime.blocking import ThreadCoalescer, run
 from holdfast.runtime.contract import MAX_BATCH_ITEMS, Unit
 
@@ -41,7 +44,7 @@ class _Waiter:
     def locked(self) -> bool:
         return bool(self._lock.locked())
 
-    def acquire(self) -> bool:
+    def acquire(self, timeout: float = -1) -> bool:
         if not self._held:
             self._held = True
             return bool(self._lock.acquire())
@@ -49,7 +52,7 @@ class _Waiter:
         if self._unit.interrupt is not None:
             self._unit.interrupt(self._lock)
             raise KeyboardInterrupt
-        return bool(self._lock.acquire(timeout=PATIENCE))
+        return bool(self._lock.acquire(timeout=timeout))
 
     def release(self) -> None:
         self._lock.release()
@@ -364,26 +367,127 @@ def test_drain_waits_for_who_holds_the_lead(flusher: Flusher) -> None:
     assert drained.wait(PATIENCE)
 
 
-def test_a_thread_that_is_interrupted_again_and_again_still_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def flush(units: list[Unit]) -> None:
-        for unit in units:
-            unit.answers, unit.settled = unit.items, True
+# Interrupts while a thread leaves
 
+
+def test_a_thread_that_is_interrupted_again_and_again_still_leaves(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flusher.stop_inside("first")
+    leader, follower = flusher.queue("leader"), flusher.queue("follower")
     leave, tries = ThreadCoalescer._leave, iter(range(5))  # noqa: SLF001 - what is interrupted
 
     def interrupted(self: ThreadCoalescer, unit: Unit) -> None:
-        if next(tries, None) is not None:
+        if unit is leader.unit and next(tries, None) is not None:
             raise KeyboardInterrupt
         leave(self, unit)
 
-    coalescer = ThreadCoalescer(flush)
-    with monkeypatch.context() as now:
-        now.setattr(ThreadCoalescer, "_leave", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(coalescer.submit(Unit(None, [1])))
-    after = threading.Thread(target=lambda: run(coalescer.submit(Unit(None, [2]))), daemon=True)
-    after.start()
-    after.join(PATIENCE)
-    assert not after.is_alive()
+    monkeypatch.setattr(ThreadCoalescer, "_leave", interrupted)
+    flusher.gates["first"].set()
+    with pytest.raises(KeyboardInterrupt):
+        leader.result()
+    assert next(tries, None) is None
+    assert (first.result(), follower.result()) == (["first"], ["follower"])
+    assert flusher.call("after").result() == ["after"]
+
+
+def test_who_is_not_told_of_a_free_lead_takes_it(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flusher.stop_inside("first")
+    waiting = flusher.queue("waiting")
+    hand_on = ThreadCoalescer._hand_on  # noqa: SLF001 - what is interrupted
+
+    def interrupted(self: ThreadCoalescer) -> None:
+        if threading.current_thread() is first.thread:
+            raise KeyboardInterrupt
+        hand_on(self)
+
+    monkeypatch.setattr(ThreadCoalescer, "_hand_on", interrupted)
+    flusher.gates["first"].set()
+    with pytest.raises(KeyboardInterrupt):
+        first.result()
+    assert waiting.result() == ["waiting"]
+
+
+def test_who_leads_but_was_not_woken_looks_again(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flusher.stop_inside("first")
+    leader = flusher.queue("leader")
+    flusher.gates["leader"], flusher.entered["leader"] = threading.Event(), threading.Event()
+    flusher.gates["first"].set()
+    assert flusher.entered["leader"].wait(PATIENCE)
+    waiting = flusher.queue("waiting")
+
+    wake = blocking._wake  # noqa: SLF001 - what is interrupted
+
+    def interrupted(unit: Unit) -> None:
+        if threading.current_thread() is leader.thread and unit is waiting.unit:
+            raise KeyboardInterrupt
+        wake(unit)
+
+    monkeypatch.setattr(blocking, "_wake", interrupted)
+    flusher.gates["leader"].set()
+    with pytest.raises(KeyboardInterrupt):
+        leader.result()
+    assert (first.result(), waiting.result()) == (["first"], ["waiting"])
+
+
+def test_a_thread_interrupted_while_it_waits_for_a_hold_harms_nobody(flusher: Flusher) -> None:
+    first = flusher.stop_inside("first")
+    errors: list[BaseException] = []
+
+    class Interrupting(Unit, eq=False):
+        def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of any field
+            if name == "waiter" and value is not None:
+                super().__setattr__(name, _InterruptedWait())
+            else:
+                super().__setattr__(name, value)
+
+    class _InterruptedWait:
+        def acquire(self, timeout: float = -1) -> bool:
+            if timeout == -1:
+                return True
+            raise KeyboardInterrupt
+
+    def hold() -> None:
+        try:
+            run(flusher.coalescer.hold(PATIENCE))
+        except BaseException as exc:  # noqa: BLE001 - looked at below
+            errors.append(exc)
+
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(blocking, "Unit", Interrupting)
+        holder = threading.Thread(target=hold, daemon=True)
+        holder.start()
+        holder.join(PATIENCE)
+    assert [type(error) for error in errors] == [KeyboardInterrupt]
+    after = flusher.queue("after")
+    flusher.gates["first"].set()
+    assert (first.result(), after.result()) == (["first"], ["after"])
+
+
+def test_a_stack_without_room_for_the_flush_leaves_the_lead() -> None:
+    def settle(units: list[Unit]) -> None:
+        for unit in units:
+            unit.answers, unit.settled = unit.items, True
+
+    coalescer = ThreadCoalescer(lambda units: settle(units))  # noqa: PLW0108 - needs frames
+
+    def deep(frames: int) -> None:
+        if frames:
+            deep(frames - 1)
+        else:
+            run(coalescer.submit(Unit(None, ["deep"])))
+
+    def at_the_end_of_the_stack() -> None:
+        for frames in range(sys.getrecursionlimit()):
+            with contextlib.suppress(RecursionError):
+                deep(frames)
+
+    for work in (at_the_end_of_the_stack, lambda: deep(0)):
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()

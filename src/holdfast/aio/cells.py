@@ -121,7 +121,8 @@ class AsyncCells:
 
         An existing cell is left as it is, so every process can call this at its start.
         """
-        outcome = await self._write(name, ABSENT, self._encode(name, value), op_id)
+        write = self._to_write(name, ABSENT, self._encode(name, value), op_id)
+        (outcome,) = await self._cells.write([write], len(write.payload or ""))
         return outcome.version
 
     async def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
@@ -163,7 +164,8 @@ class AsyncCells:
 
     async def set(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The new version, whatever was there before."""
-        outcome = await self._write(name, ANY, self._encode(name, value), op_id)
+        write = self._to_write(name, ANY, self._encode(name, value), op_id)
+        (outcome,) = await self._cells.write([write], len(write.payload or ""))
         return outcome.version
 
     async def set_many(
@@ -194,12 +196,14 @@ class AsyncCells:
         `expected=None` creates the cell if it is absent: of many racers one gets a version.
         """
         version = check_expected(expected, name)
-        outcome = await self._write(name, version, self._encode(name, value), op_id)
+        write = self._to_write(name, version, self._encode(name, value), op_id)
+        (outcome,) = await self._cells.write([write], len(write.payload or ""))
         return outcome.version if outcome.applied else None
 
     async def delete(self, name: str, *, op_id: UUID | str | None = None) -> bool:
         """True if the cell existed. Its counter goes on when it is created again."""
-        outcome = await self._write(name, ANY, None, op_id)
+        write = self._to_write(name, ANY, None, op_id)
+        (outcome,) = await self._cells.write([write], 0)
         return outcome.applied
 
     async def list(
@@ -300,13 +304,11 @@ class AsyncCells:
             await self._backend.pause()
         return total
 
-    async def _write(
+    def _to_write(
         self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
-    ) -> CellOutcome:
+    ) -> CellWrite:
         key = (self._namespace, self._branch, check_cell_name(name))
-        write = CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
-        outcomes = await self._cells.write([write], len(payload or ""))
-        return outcomes[0]
+        return CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
 
     def _key(self, name: str) -> CellKey:
         return (self._namespace, self._branch, check_cell_name(name))

@@ -232,6 +232,8 @@ def check_cell_name(name: str) -> str:
 
 def check_expected(expected: int | None, name: str) -> int:
     """The expectation of a cas, as a write carries it."""
+    if type(expected) is int and 0 < expected <= INT64_MAX:
+        return expected  # as nearly always
     if expected is None:
         return ABSENT
     if isinstance(expected, bool) or not isinstance(expected, int) or expected < 1:

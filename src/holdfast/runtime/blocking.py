@@ -35,6 +35,7 @@ from holdfast.runtime.watchdog import Watchdog
 
 T = TypeVar("T")
 _watchdog = Watchdog()
+_LOOK_AGAIN = 0.1  # seconds; only after a Ctrl-C is there anything to see
 _MOST_INTERRUPTS = 100  # of one thread while it leaves; more are a fault of their own
 
 
@@ -44,6 +45,8 @@ def run(work: Awaitable[T]) -> T:
     What a write returns is done already (see ThreadCoalescer), and needs no steps.
     """
     if isinstance(work, Unit):
+        if work.settled and work.error is None:  # what result() does, without another frame
+            return work.answers  # type: ignore[return-value]
         return work.result()
     coroutine: Coroutine[Any, Any, T] = work  # type: ignore[assignment]
     try:
@@ -96,155 +99,156 @@ class BlockingRuntime(HomeProcess):
 class ThreadCoalescer:
     """Leader and followers: one thread flushes, the others' units gather meanwhile.
 
-    An interrupt (Ctrl-C) can hit a thread between any two lines. Whatever it cut short, the
+    The lead is the one entry of a dict: `setdefault` takes it and `del` frees it, each in one
+    step that no other thread can see half done. So a caller that finds nobody takes no lock.
+
+    An interrupt (Ctrl-C) can hit a thread between any two calls. Whatever it cut short, the
     thread still leaves in order: `_leave` may run several times, and does everything once.
     """
 
     def __init__(self, flush: Flush) -> None:
         self._flush = flush
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+        self._lead: dict[None, Unit] = {}  # whose thread flushes or holds
+        self._lock = threading.Lock()  # of the queue, and of who hands the lead on
         self._waiting: list[Unit] = []
-        self._batch: list[Unit] = []  # what the leader took, until it has left
-        self._leader: Unit | None = None
-        self._draining = False
+        self._batch: list[Unit] = []  # what the leader took out of the queue, until it has left
 
     def submit(self, unit: Unit) -> Unit:
         """Flush on this thread when nobody does, else wait to be answered or to lead.
 
         Returns the unit itself, with its outcome: a coroutine would cost more than the rest.
         """
-        _room_to_leave()
+        lead = self._lead
+        batch = [unit]
         try:
-            with self._lock:
-                if self._leader is None:  # then nobody waits either
-                    self._batch = [unit]
-                    self._leader = unit
-                else:
-                    unit.waiter = threading.Lock()
-                    unit.waiter.acquire()
-                    self._waiting.append(unit)
-            if self._leader is not unit:
-                self._wait(unit)
-            if not unit.settled:
-                if not self._batch:
-                    self._gather()
-                try:
-                    rest = self._flush(self._batch)
-                    if rest is not None:
-                        run(rest)
-                except (RecursionError, MemoryError):
-                    raise  # this thread's trouble: the others hear that it was interrupted
-                except Exception as defect:
-                    for other in self._batch:
-                        other.fail(defect)
-                    raise
+            if lead.setdefault(None, unit) is not unit:
+                batch = self._queue(unit)
+            if batch:
+                rest = self._flush(batch)
+                if rest is not None:
+                    run(rest)
+        except (RecursionError, MemoryError):
+            raise  # this thread's trouble: the others hear that it was interrupted
+        except Exception as defect:
+            for other in batch:
+                other.fail(defect)
+            raise
         finally:
-            try:
-                self._leave(unit)
-            except BaseException:
-                self._leave_at_last(unit)
-                raise
+            if unit.waiter is None and None in lead and lead[None] is unit:
+                # It never waited. No call: nothing to interrupt, and no frame that may be missing.
+                del lead[None]
+                if self._waiting:  # who is not told looks again by itself
+                    self._hand_on()
+            else:
+                self._leave_surely(unit)
         return unit
 
     async def hold(self, patience: float) -> _ThreadHold | None:
         """Lead without a flush, until released."""
-        _room_to_leave()
         unit = Unit(HOLD, ())
-        deadline = time.monotonic() + patience
         try:
-            with self._lock:
-                if self._leader is None:
-                    self._batch = []
-                    self._leader = unit
-                else:
-                    unit.waiter = threading.Lock()
-                    unit.waiter.acquire()
-                    self._waiting.append(unit)
-            while self._leader is not unit:
-                in_time = unit.waiter.acquire(timeout=max(0.0, deadline - time.monotonic()))
-                with self._lock:
-                    if not in_time and self._leader is not unit:
-                        self._waiting.remove(unit)
-                        return None
-            with self._lock:
-                if unit in self._waiting:
-                    self._waiting.remove(unit)
-            return _ThreadHold(self, unit)
+            if self._lead.setdefault(None, unit) is unit or self._wait(unit, patience):
+                return _ThreadHold(self, unit)
         except BaseException:
             self.end(unit)
             raise
+        return None
 
     def end(self, unit: Unit) -> None:
         """Let the unit's thread leave, whatever interrupts it."""
-        unit.settled = True
-        try:
-            self._leave(unit)
-        except BaseException:
-            self._leave_at_last(unit)
-            raise
+        self._leave_surely(unit)
 
     async def drain(self) -> None:
         """Wait until nobody leads and nobody waits."""
-        with self._lock:
-            self._draining = True
-            while self._leader is not None:
-                self._idle.wait()
+        while self._lead or self._waiting:
+            hold = await self.hold(threading.TIMEOUT_MAX)
+            if hold is not None:
+                hold.release()
 
-    def _wait(self, unit: Unit) -> None:
-        """Return when the unit leads or has its outcome."""
-        while self._leader is not unit and not unit.settled:
-            unit.waiter.acquire()
-            if not unit.settled:
-                with self._lock:  # who hands us the lead has finished leaving
-                    pass
-
-    def _gather(self) -> None:
+    def _queue(self, unit: Unit) -> list[Unit]:
+        """What the unit's thread is to flush when the lead has come to it; [] if it is answered."""
+        self._wait(unit, threading.TIMEOUT_MAX)
+        if unit.settled:
+            return []
         with self._lock:
             self._batch = self._waiting[: batch_length(self._waiting)]
             del self._waiting[: len(self._batch)]
+        return self._batch
+
+    def _wait(self, unit: Unit, patience: float) -> bool:
+        """True when the unit leads or has its outcome; False, and out of the queue, if too late.
+
+        A unit that holds leaves the queue with the lead, others with their batch.
+        """
+        _room_to_leave()
+        deadline = time.monotonic() + patience
+        unit.waiter = threading.Lock()
+        unit.waiter.acquire()
+        with self._lock:
+            self._waiting.append(unit)
+        self._hand_on()  # who led may have left before he could see us
+        while self._lead.get(None) is not unit and not unit.settled:
+            left = min(deadline - time.monotonic(), _LOOK_AGAIN)
+            if not unit.waiter.acquire(timeout=max(left, 0.0)):
+                self._hand_on()
+                with self._lock:
+                    if time.monotonic() >= deadline and self._lead.get(None) is not unit:
+                        self._waiting.remove(unit)
+                        return False
+        if unit.batch is HOLD:
+            with self._lock:
+                self._waiting.remove(unit)
+        return True
+
+    def _hand_on(self) -> None:
+        """Give the lead, if nobody has it, to who has waited longest."""
+        with self._lock:
+            if self._waiting and self._lead.setdefault(None, self._waiting[0]) is self._waiting[0]:
+                _wake(self._waiting[0])
+
+    def _leave_surely(self, unit: Unit) -> None:
+        """Leave, also when the interrupts do not stop."""
+        try:
+            self._leave(unit)
+        except BaseException:
+            for _ in range(_MOST_INTERRUPTS):
+                with contextlib.suppress(BaseException):  # the first one is raised
+                    self._leave(unit)
+                    break
+            raise
 
     def _leave(self, unit: Unit) -> None:
         """Hand the lead on, also when this thread was interrupted while it led or waited.
 
         A unit whose thread is gone must neither stay in the queue nor keep the lead,
         or everybody else would wait for ever. The lead passes last: until then a repeat
-        finds everything as it was.
+        finds everything as it was, and who leads then but is not woken looks again by itself.
         """
         answered = True
-        if self._leader is unit:
+        if self._lead.get(None) is unit:
             # Not under the lock, where they would queue up at once for their next call.
-            answered = unit.settled if len(self._batch) == 1 else _wake_answered(self._batch)
+            answered = _wake_answered(self._batch)
         elif unit.settled:
             return
         with self._lock:
             if unit in self._waiting:
                 self._waiting.remove(unit)
-            if self._leader is not unit:
+            if self._lead.get(None) is not unit:
                 return
             if not answered:
                 self._break_off()
-            following = self._waiting[0] if self._waiting else None
-            if following is not None:
-                _wake(following)
-            elif self._draining:
-                self._idle.notify_all()
             self._batch = []
-            self._leader = following
-
-    def _leave_at_last(self, unit: Unit) -> None:
-        """Leave after all, also when the interrupts do not stop."""
-        for _ in range(_MOST_INTERRUPTS):
-            with contextlib.suppress(BaseException):  # the first one is raised
-                self._leave(unit)
-                return
-        self._leave(unit)
+            if self._waiting:
+                self._lead[None] = following = self._waiting[0]
+                _wake(following)
+            else:
+                del self._lead[None]
 
     def _break_off(self) -> None:
         """Tell those of the batch who have no answer that the leader was interrupted."""
         for other in self._batch:
             other.fail(_interrupted())
-        # An interrupt between the two lines of `_gather` leaves units in both lists.
+        # An interrupt between the two lines of `_queue` leaves units in both lists.
         self._waiting = [other for other in self._waiting if not other.settled]
         _wake_answered(self._batch)
 
@@ -274,10 +278,10 @@ def _wake_answered(batch: list[Unit]) -> bool:
     """True when that is all of them."""
     answered = True
     for unit in batch:
-        if not unit.settled:
-            answered = False
-        elif unit.waiter is not None:  # who led from the start waits for nothing
+        if unit.settled:
             _wake(unit)
+        else:
+            answered = False
     return answered
 
 

@@ -34,7 +34,6 @@ from holdfast.facets.cells import (
     Cell,
     CellChange,
     CellKey,
-    CellOutcome,
     CellWrite,
     StoredCell,
     check_cell_name,
@@ -123,7 +122,8 @@ class Cells:
 
         An existing cell is left as it is, so every process can call this at its start.
         """
-        outcome = self._write(name, ABSENT, self._encode(name, value), op_id)
+        write = self._to_write(name, ABSENT, self._encode(name, value), op_id)
+        (outcome,) = run(self._cells.write([write], len(write.payload or "")))
         return outcome.version
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
@@ -165,7 +165,8 @@ class Cells:
 
     def set(self, name: str, value: object, *, op_id: UUID | str | None = None) -> int:
         """The new version, whatever was there before."""
-        outcome = self._write(name, ANY, self._encode(name, value), op_id)
+        write = self._to_write(name, ANY, self._encode(name, value), op_id)
+        (outcome,) = run(self._cells.write([write], len(write.payload or "")))
         return outcome.version
 
     def set_many(
@@ -196,12 +197,14 @@ class Cells:
         `expected=None` creates the cell if it is absent: of many racers one gets a version.
         """
         version = check_expected(expected, name)
-        outcome = self._write(name, version, self._encode(name, value), op_id)
+        write = self._to_write(name, version, self._encode(name, value), op_id)
+        (outcome,) = run(self._cells.write([write], len(write.payload or "")))
         return outcome.version if outcome.applied else None
 
     def delete(self, name: str, *, op_id: UUID | str | None = None) -> bool:
         """True if the cell existed. Its counter goes on when it is created again."""
-        outcome = self._write(name, ANY, None, op_id)
+        write = self._to_write(name, ANY, None, op_id)
+        (outcome,) = run(self._cells.write([write], 0))
         return outcome.applied
 
     def list(
@@ -306,13 +309,11 @@ class Cells:
             run(self._backend.pause())
         return total
 
-    def _write(
+    def _to_write(
         self, name: str, expected: int, payload: str | None, op_id: UUID | str | None
-    ) -> CellOutcome:
+    ) -> CellWrite:
         key = (self._namespace, self._branch, check_cell_name(name))
-        write = CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
-        outcomes = run(self._cells.write([write], len(payload or "")))
-        return outcomes[0]
+        return CellWrite(key, expected, payload, operation_id(op_id), op_id is not None)
 
     def _key(self, name: str) -> CellKey:
         return (self._namespace, self._branch, check_cell_name(name))

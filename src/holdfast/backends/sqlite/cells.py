@@ -94,22 +94,28 @@ class WriteCells:
                 outcomes.append(NO_BRANCH)
                 continue
             place = (namespace, branch_id, name)
-            known = _known(on, write, place) if repeat or write.op_given else None
-            if known is not None:
-                outcomes.append(known)
-                continue
+            if repeat or write.op_given:
+                known = _known(on, write, place)
+                if known is not None:
+                    outcomes.append(known)
+                    continue
             counter, deleted, updated_at, _ = (
                 cells.get(place) or get_newest(on, place) or inherited(on, place) or NEVER
             )
             live = 0 if deleted else counter
-            if write.expected not in (ANY, live) or (payload is None and not live):
+            expected = write.expected
+            if expected not in (live, ANY) or (payload is None and not live):
                 outcomes.append(CellOutcome(applied=False, version=live))
                 continue
             version = counter if payload is None else counter + 1
-            updated_at = max(now, updated_at)  # never back, also when the clock was
+            if updated_at < now:  # else the clock was set back, and time stands still
+                updated_at = now
             commit_id += 1
-            operation = (write.op_id, write.op_given)
-            on.execute(_ADD_VERSION, (commit_id, *place, version, updated_at, *operation, payload))
+            row = (
+                commit_id, namespace, branch_id, name, version, updated_at,
+                write.op_id, write.op_given, payload,
+            )  # fmt: skip
+            on.execute(_ADD_VERSION, row)
             cells[place] = (version, payload is None, updated_at, commit_id)
             if self._trim.needed:
                 newest = (version, commit_id)

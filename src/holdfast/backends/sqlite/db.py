@@ -276,12 +276,13 @@ class SqliteDb:
     def _transact(self, units: list[Unit], *, repeat: bool) -> None:
         """All units in one transaction, now; NotBegun if another process is in the way."""
         writer = self._writer
+        execute, moments = writer.execute, writer.moments
         committing = False
         try:
-            if writer.raw.in_transaction or writer.moments.open:
+            if moments.open or writer.raw.in_transaction:
                 writer.rollback()  # what an interrupted thread left behind
             try:
-                writer.execute(_BEGIN)
+                execute(_BEGIN)
             except apsw.BusyError as exc:
                 raise NotBegun(writer.error(exc)) from exc
             if len(units) == 1:  # a lone caller is spared the grouping
@@ -292,17 +293,18 @@ class SqliteDb:
                 apply_now(units, writer, repeat=repeat)
                 self._unseen = _MOST_UNSEEN
             committing = True
-            writer.execute(_COMMIT)
-            writer.moments.committed()
-        except DRIVER_ERRORS as exc:
+            execute(_COMMIT)
+            moments.committed()
+        except BaseException as exc:
+            if writer.raw.in_transaction:
+                writer.rollback()
+            if not isinstance(exc, DRIVER_ERRORS):
+                raise
+            moments.forget()
             error = writer.error(exc)
-            writer.moments.forget()
             # The log may hold the commit, whole but not synced: a crash brings it to life.
             error.outcome_unknown = committing
             raise error from exc
-        finally:
-            if writer.raw.in_transaction:
-                writer.rollback()
         for unit in units:
             unit.settled = True
         if self._unseen >= _MOST_UNSEEN:
