@@ -36,7 +36,6 @@ from holdfast.facets.cells import (
     Cell,
     CellChange,
     CellKey,
-    CellOutcome,
     CellWrite,
     StoredCell,
     check_cell_name,

@@ -46,7 +46,7 @@ def run(work: Awaitable[T]) -> T:
     """
     if isinstance(work, Unit):
         if work.settled and work.error is None:  # what result() does, without another frame
-            return work.answers  # type: ignore[return-value]
+            return work.answers
         return work.result()
     coroutine: Coroutine[Any, Any, T] = work  # type: ignore[assignment]
     try:

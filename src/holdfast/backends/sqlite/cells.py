@@ -108,8 +108,7 @@ class WriteCells:
                 outcomes.append(CellOutcome(applied=False, version=live))
                 continue
             version = counter if payload is None else counter + 1
-            if updated_at < now:  # else the clock was set back, and time stands still
-                updated_at = now
+            updated_at = max(now, updated_at)  # never back, also when the clock was
             commit_id += 1
             row = (
                 commit_id, namespace, branch_id, name, version, updated_at,
