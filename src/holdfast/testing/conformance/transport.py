@@ -511,6 +511,36 @@ async def test_publishing_joins_the_transaction(world: World) -> None:
 
 
 @needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
+async def test_a_message_is_not_delivered_before_its_transaction_commits(world: World) -> None:
+    store, other = world.store, world.store.namespace("other")
+    await store.transport.create_group("g", ">")
+    await other.transport.create_group("g", ">")
+    await store.transport.publish("a", "before")
+    async with store.transaction() as tx:
+        await tx.transport.publish("a", "first")
+        await tx.cells.set("c", 1)
+        await tx.transport.publish("a", "second")
+        await tx.namespace("other").transport.publish("a", "elsewhere")
+        assert await tx.namespace("other").transport.fetch("g") is None
+        if (delivery := await tx.transport.fetch("g")) is not None:
+            # PostgreSQL holds messages back while any older transaction of the server is open.
+            assert delivery.message.payload == "before"
+            assert await delivery.ack() is True
+        assert await tx.transport.fetch("g") is None
+        await tx.transport.create_group("new", ">", from_start=True)
+        while (delivery := await tx.transport.fetch("new")) is not None:
+            assert delivery.message.payload == "before"
+            assert await delivery.ack() is True
+    async with store.transport.consumer("g") as consumer, other.transport.consumer("g") as another:
+        found = await _payloads(consumer)
+        assert found[-2:] == ["first", "second"]
+        assert found[:-2] in ([], ["before"])
+        assert await _payloads(another) == ["elsewhere"]
+    async with store.transport.consumer("new") as consumer:
+        assert (await _payloads(consumer))[-2:] == ["first", "second"]
+
+
+@needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
 async def test_an_answer_can_join_the_transaction_of_its_work(world: World) -> None:
     store = world.store
     await store.transport.create_group("g", ">", ack_timeout=3600)
