@@ -20,7 +20,7 @@ CREATE TYPE holdfast.new_event AS (
 	more text
 );
 
-CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_names text[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
+CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_groups bigint[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -29,9 +29,9 @@ DECLARE
 BEGIN
     FOR v_answer IN
         SELECT i.item, g.id, i.xid::xid8 AS feed_xid, i.commit_id, i.number, i.due_us
-        FROM unnest(p_namespaces, p_names, p_xids, p_commits, p_numbers, p_due_us)
-            WITH ORDINALITY AS i (namespace, name, xid, commit_id, number, due_us, item)
-        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.name = i.name
+        FROM unnest(p_namespaces, p_groups, p_xids, p_commits, p_numbers, p_due_us)
+            WITH ORDINALITY AS i (namespace, group_id, xid, commit_id, number, due_us, item)
+        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.id = i.group_id
         ORDER BY g.id, i.xid::xid8, i.commit_id, i.item
     LOOP
         IF v_answer.due_us < 0 THEN
@@ -636,7 +636,7 @@ DELETE FROM "holdfast".merges
 END
 $$;
 
-CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
+CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(group_id bigint, xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -646,7 +646,6 @@ DECLARE
     v_found bigint := 0;
     v_due record;
     v_new "holdfast".messages%ROWTYPE;
-    v_closed boolean;
 BEGIN
     SELECT g.* INTO v_group
     FROM "holdfast".groups AS g
@@ -679,8 +678,8 @@ BEGIN
           AND d.commit_id = v_due.commit_id;
         RETURN QUERY
         SELECT
-            m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id, m.subject,
-            m.published_at, m.trace_id, m.payload
+            v_group.id, m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id,
+            m.subject, m.published_at, m.trace_id, m.payload
         FROM "holdfast".messages AS m
         WHERE m.namespace = p_namespace
           AND m.feed_xid = v_due.feed_xid
@@ -698,6 +697,7 @@ FOR v_new IN SELECT a.* FROM "holdfast".messages_ahead(v_group, p_look) AS a LOO
             v_group.id, v_new.feed_xid, v_new.commit_id, v_now + v_group.ack_timeout_us, 1,
             p_consumer
         );
+        group_id := v_group.id;
         xid := v_new.feed_xid::text;
         commit_id := v_new.commit_id;
         number := 1;

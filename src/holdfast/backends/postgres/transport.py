@@ -25,8 +25,10 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
     pattern_regex,
+    read_held,
 )
 
 _LOOK_AT = 500  # messages per call, if none of them is for the group
@@ -42,7 +44,7 @@ class PostgresTransport:
         self._publish = PublishMessages(self._queries["publish_messages"])
         self._fetch = FetchMessages(self._queries["fetch_messages"])
         self._answer = AnswerDeliveries(
-            self._queries["answer_deliveries"], self._queries["are_delivered"]
+            self._queries["answer_deliveries"], self._queries["are_done"]
         )
         self._change = RunStatement()
         self._end = EndStatement()
@@ -94,7 +96,7 @@ class PostgresTransport:
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _place(answer.place)
+            _held(answer.place)
         return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
@@ -190,18 +192,18 @@ class FetchMessages:
 class AnswerDeliveries:
     """What consumers say about their deliveries."""
 
-    def __init__(self, query: str, are_delivered: str) -> None:
+    def __init__(self, query: str, are_done: str) -> None:
         self._query = query
-        self._are_delivered = are_delivered
+        self._are_done = are_done
 
     async def apply(self, on: PgConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
         """See Batch."""
-        places = [_place(answer.place) for answer in items]
+        places = [_held(answer.place) for answer in items]
         messages = {
             "namespaces": text_array(answer.group.namespace for answer in items),
-            "names": text_array(answer.group.name for answer in items),
-            "xids": plain_array(xid for xid, _ in places),
-            "commits": plain_array(commit_id for _, commit_id in places),
+            "groups": plain_array(group_id for group_id, _, _ in places),
+            "xids": plain_array(xid for _, xid, _ in places),
+            "commits": plain_array(commit_id for _, _, commit_id in places),
         }
         params = {
             **messages,
@@ -212,10 +214,10 @@ class AnswerDeliveries:
         if not repeat or all(took):
             return took
         # After a lost answer an ack finds nothing, most likely because it was done.
-        there = [one for (one,) in await on.fetch(self._are_delivered, messages)]
+        done = [one for (one,) in await on.fetch(self._are_done, messages)]
         return [
-            done or (answer.due_us == ACK and not still)
-            for answer, done, still in zip(items, took, there, strict=True)
+            one or (answer.due_us == ACK and gone)
+            for answer, one, gone in zip(items, took, done, strict=True)
         ]
 
 
@@ -245,8 +247,14 @@ class EndStatement(RunStatement):
 
 
 def _delivered(row: Row) -> Delivered:
-    xid, commit_id, number, *message = row
-    return Delivered(StoredMessage(*message), f"{int(xid):x}.{commit_id:x}", number)
+    group_id, xid, commit_id, number, *message = row
+    return Delivered(StoredMessage(*message), held_place(group_id, int(xid), commit_id), number)
+
+
+def _held(place: str) -> tuple[int, int, int]:
+    """The id of the group that a delivery is of, and where its message is."""
+    group_id, xid, commit_id = (min(part, INT64_MAX) for part in read_held(place, 3))
+    return group_id, xid, commit_id
 
 
 def _place(place: str) -> tuple[int, int]:

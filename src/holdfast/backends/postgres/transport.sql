@@ -64,30 +64,34 @@ WHERE g.namespace = :namespace
   AND g.name = :name
 
 -- name: fetch_messages
-SELECT xid, commit_id, number, message_id, subject, published_at, trace_id, payload
+SELECT group_id, xid, commit_id, number, message_id, subject, published_at, trace_id, payload
 FROM hf.fetch_messages(:namespace, :name, :consumer, :limit::bigint, :look::bigint)
 
 -- name: answer_deliveries
 SELECT took_effect
 FROM hf.answer_deliveries(
-    :namespaces::text[], :names::text[], :xids::text[], :commits::bigint[], :numbers::bigint[],
+    :namespaces::text[], :groups::bigint[], :xids::text[], :commits::bigint[], :numbers::bigint[],
     :due_us::bigint[]
 )
 ORDER BY item
 
--- name: are_delivered
--- Whether the group still has the message, in whatever delivery, or as a dead letter.
+-- name: are_done
+-- Whether the group is there, and has nothing more of the message, not as a dead letter either.
 SELECT EXISTS (
     SELECT 1
-    FROM hf.deliveries AS d
-    JOIN hf.groups AS g ON g.id = d.group_id
+    FROM hf.groups AS g
     WHERE g.namespace = i.namespace
-      AND g.name = i.name
-      AND d.feed_xid = i.xid::xid8
-      AND d.commit_id = i.commit_id
+      AND g.id = i.group_id
+      AND NOT EXISTS (
+          SELECT 1
+          FROM hf.deliveries AS d
+          WHERE d.group_id = g.id
+            AND d.feed_xid = i.xid::xid8
+            AND d.commit_id = i.commit_id
+      )
 )
-FROM unnest(:namespaces::text[], :names::text[], :xids::text[], :commits::bigint[])
-    WITH ORDINALITY AS i (namespace, name, xid, commit_id, item)
+FROM unnest(:namespaces::text[], :groups::bigint[], :xids::text[], :commits::bigint[])
+    WITH ORDINALITY AS i (namespace, group_id, xid, commit_id, item)
 ORDER BY i.item
 
 -- name: get_status

@@ -24,12 +24,16 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
+    read_held,
 )
 
 # How much one command may ask for: the server does nothing else meanwhile.
 _DEAD_PAGE = 100
 _PLACES_PAGE = 1000
+
+_OP_BYTES = 16
 
 # How many values of an answer belong to one message.
 _FETCHED = 7
@@ -97,16 +101,16 @@ class RedisTransport:
             reply = await self._run(self._fetch, group.namespace, arguments)
             if reply is None:
                 raise no_group(group)
-            more, due_in, *values = reply
+            more, due_in, op_id, *values = reply
             if values:
-                return Fetched([_delivered(row) for row in _rows(values, _FETCHED)], None)
+                return Fetched([_delivered(op_id, row) for row in _rows(values, _FETCHED)], None)
             if not more:
                 return Fetched([], None if due_in is None else int(due_in))
 
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _number(answer.place)
+            _held(answer.place)
         base = self._keys.base(answers[0].group.namespace)
         return await self._db.do(self._answer, answers, base, topic=given_back(answers))
 
@@ -250,9 +254,11 @@ class AnswerDeliveries:
         """See Operation."""
         (namespace, name), place, number, due_us, _ = item
         base = self._keys.base(namespace)
-        numbers = (_number(place), number, due_us, repeat)
+        op_id, message = _held(place)
+        numbers = (message, number, due_us, repeat)
         return self._script.call(
-            [base, self._keys.clock(base)], [name.encode(), *(b"%d" % one for one in numbers)]
+            [base, self._keys.clock(base)],
+            [name.encode(), op_id, *(b"%d" % one for one in numbers)],
         )
 
     def answer(self, reply: Reply, item: Answer) -> bool:
@@ -265,9 +271,17 @@ def _rows(values: list[Reply], width: int) -> list[list[Reply]]:
     return [values[at : at + width] for at in range(0, len(values), width)]
 
 
-def _delivered(row: list[Reply]) -> Delivered:
+def _delivered(op_id: bytes, row: list[Reply]) -> Delivered:
     number, delivery, *message = row
-    return Delivered(_stored(message), f"{int(number):x}", delivery)
+    place = held_place(int.from_bytes(op_id, "big"), int(number))
+    return Delivered(_stored(message), place, delivery)
+
+
+def _held(place: str) -> tuple[bytes, int]:
+    """The operation that made the group which a delivery is of, and the number of its message."""
+    op_id, number = read_held(place, 2)
+    # An older version of this library noted none.
+    return op_id.to_bytes(_OP_BYTES, "big") if op_id else b"", min(number, INT64_MAX)
 
 
 def _dead_message(row: list[Reply]) -> DeadMessage:

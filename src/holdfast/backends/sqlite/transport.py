@@ -28,8 +28,10 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
     pattern_regex,
+    read_held,
 )
 
 T = TypeVar("T")
@@ -110,7 +112,7 @@ class SqliteTransport:
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _place(answer.place)
+            _held(answer.place)
         return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
@@ -247,20 +249,20 @@ class AnswerDeliveries:
 
     def _answer(self, on: SqliteConnection, answer: Answer, *, repeat: bool) -> bool:
         group, place, number, due_us, _ = answer
-        commit_id = _place(place)
+        group_id, commit_id = _held(place)
         found = _find(on, group)
-        if found is None:
+        if found is None or found.id != group_id:  # another one has its name
             return False
         if due_us != ACK:
             on.execute(
-                _OWN["set_due"], (on.moments.begin()[0] + due_us, found.id, commit_id, number)
+                _OWN["set_due"], (on.moments.begin()[0] + due_us, group_id, commit_id, number)
             )
             return on.raw.changes() > 0
-        on.execute(_OWN["ack"], (found.id, commit_id, number))
+        on.execute(_OWN["ack"], (group_id, commit_id, number))
         if on.raw.changes() > 0:
             return True
         # A commit may be told to have failed and be there. Then nothing is left of the delivery.
-        return repeat and on.execute(_OWN["find_delivery"], (found.id, commit_id)).get is None
+        return repeat and on.execute(_OWN["find_delivery"], (group_id, commit_id)).get is None
 
 
 class FoundGroup(NamedTuple):
@@ -303,7 +305,8 @@ def _fetch(
             on.execute(_OWN["give_up"], (now, found.id, commit_id))
             continue
         on.execute(_OWN["deliver_again"], (due_at, consumer, found.id, commit_id))
-        delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", number + 1))
+        place = held_place(found.id, commit_id)
+        delivered.append(Delivered(StoredMessage(*message), place, number + 1))
     position = found.position
     ahead = (group.namespace, position, upto, _LOOK_AT)
     news: list[Any] = on.execute(_OWN["list_messages"], ahead).fetchall()
@@ -313,10 +316,17 @@ def _fetch(
         position = commit_id
         if found.wants(message[1]):
             on.execute(_OWN["deliver"], (found.id, commit_id, due_at, consumer))
-            delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", 1))
+            place = held_place(found.id, commit_id)
+            delivered.append(Delivered(StoredMessage(*message), place, 1))
     if position > found.position:
         on.execute(_OWN["move_group"], (position, found.id))
     return delivered
+
+
+def _held(place: str) -> tuple[int, int]:
+    """The id of the group that a delivery is of, and the number of its message."""
+    group_id, commit_id = (min(part, INT64_MAX) for part in read_held(place, 2))
+    return group_id, commit_id
 
 
 def _place(place: str) -> int:
