@@ -264,6 +264,32 @@ EXCEPTION WHEN unique_violation OR SQLSTATE 'HF002' THEN
 END
 $$;
 
+CREATE FUNCTION holdfast.begin_ending(p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+BEGIN
+    INSERT INTO "holdfast".endings (op_id, ended_at)
+    VALUES (p_op_id, v_now)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- A few more than come: so there are never many.
+    DELETE FROM "holdfast".endings AS e
+    WHERE e.op_id IN (
+        SELECT o.op_id
+        FROM "holdfast".endings AS o
+        WHERE o.ended_at < v_now - 86400 * 1000000::bigint
+        ORDER BY o.ended_at
+        LIMIT 10
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -354,6 +380,44 @@ CREATE TABLE holdfast.branches (
 CREATE FUNCTION holdfast.branch_id(p_namespace text, p_branch text) RETURNS bigint
     LANGUAGE sql STABLE
     RETURN CASE WHEN (p_branch = 'main'::text) THEN (0)::bigint ELSE (SELECT b.id FROM holdfast.branches b WHERE ((b.namespace = branch_id.p_namespace) AND (b.name = branch_id.p_branch) AND (b.deleted_at IS NULL))) END;
+
+CREATE FUNCTION holdfast.bury_dead(p_namespace text, p_name text, p_xid text, p_commit_id bigint, p_revive boolean, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+    v_was_there boolean;
+BEGIN
+    IF NOT "holdfast".begin_ending(p_op_id) THEN
+        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    END IF;
+    SELECT g.id INTO v_id
+    FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF p_revive THEN
+        UPDATE "holdfast".deliveries AS d
+        SET due_at = "holdfast".now_us(), number = (d.number / 1048576 + 1) * 1048576, died_at = NULL
+        WHERE d.group_id = v_id
+          AND d.feed_xid = p_xid::xid8
+          AND d.commit_id = p_commit_id
+          AND d.due_at IS NULL;
+    ELSE
+        DELETE FROM "holdfast".deliveries AS d
+        WHERE d.group_id = v_id
+          AND d.feed_xid = p_xid::xid8
+          AND d.commit_id = p_commit_id
+          AND d.due_at IS NULL;
+    END IF;
+    v_was_there := FOUND;
+    UPDATE "holdfast".endings AS e
+    SET was_there = v_was_there
+    WHERE e.op_id = p_op_id;
+    RETURN v_was_there;
+END
+$$;
 
 CREATE FUNCTION holdfast.cell_write_applies(p_expected bigint, p_live bigint, p_value text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
@@ -523,6 +587,32 @@ BEGIN
     DELETE FROM "holdfast".merges
     WHERE namespace = p_namespace AND (low_id = v_branch OR high_id = v_branch);
     RETURN true;
+END
+$$;
+
+CREATE FUNCTION holdfast.delete_group(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    IF NOT "holdfast".begin_ending(p_op_id) THEN
+        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    END IF;
+    DELETE FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    RETURNING g.id INTO v_id;
+    PERFORM 1
+    FROM "holdfast".deliveries AS d
+    WHERE d.group_id = v_id
+    ORDER BY d.feed_xid, d.commit_id
+    FOR UPDATE;
+    DELETE FROM "holdfast".deliveries AS d
+    WHERE d.group_id = v_id;
+    UPDATE "holdfast".endings AS e
+    SET was_there = v_id IS NOT NULL
+    WHERE e.op_id = p_op_id;
+    RETURN v_id IS NOT NULL;
 END
 $$;
 
@@ -1741,6 +1831,12 @@ CREATE TABLE holdfast.deliveries (
     died_at bigint
 );
 
+CREATE TABLE holdfast.endings (
+    op_id uuid NOT NULL,
+    ended_at bigint NOT NULL,
+    was_there boolean
+);
+
 CREATE TABLE holdfast.epochs (
     epoch bigint NOT NULL,
     first_commit bigint NOT NULL,
@@ -1863,6 +1959,9 @@ ALTER TABLE ONLY holdfast.cells
 ALTER TABLE ONLY holdfast.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (group_id, feed_xid, commit_id);
 
+ALTER TABLE ONLY holdfast.endings
+    ADD CONSTRAINT endings_pkey PRIMARY KEY (op_id);
+
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
 
@@ -1922,6 +2021,8 @@ CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namesp
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 
 CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX endings_by_time ON holdfast.endings USING btree (ended_at);
 
 CREATE UNIQUE INDEX events_by_id ON holdfast.events USING btree (run, event_id);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
@@ -47,7 +48,6 @@ class PostgresTransport:
             self._queries["answer_deliveries"], self._queries["are_done"]
         )
         self._change = RunStatement()
-        self._end = EndStatement()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
@@ -64,13 +64,12 @@ class PostgresTransport:
             "max_deliveries": max_deliveries,
             "op_id": str(uuid4()),
         }
-        ((new,),) = await self._write(self._change, "create_group", params)
-        return bool(new)
+        return bool(await self._write("create_group", params))
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        ((count,),) = await self._write(self._end, "delete_group", group._asdict())
-        return bool(count)
+        params = {**group._asdict(), "op_id": str(uuid4())}
+        return bool(await self._write("delete_group", params))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -123,29 +122,30 @@ class PostgresTransport:
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
         xid, commit_id = _place(place)
-        params = {**group._asdict(), "xid": xid, "commit_id": commit_id}
-        name = "revive" if revive else "drop_dead"
-        rows = await self._write(self._end, name, params, group.namespace)
-        if not rows:
+        params = {
+            **group._asdict(),
+            "xid": xid,
+            "commit_id": commit_id,
+            "revive": revive,
+            "op_id": str(uuid4()),
+        }
+        was_there = await self._write("bury_dead", params, group.namespace)
+        if was_there is None:
             raise no_group(group)
-        return bool(rows[0][0])
+        return bool(was_there)
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
         params = {"older_than_us": older_than_us, "limit": limit}
-        ((gone,),) = await self._write(self._change, "purge_messages", params)
-        return int(gone)
+        gone: int = await self._write("purge_messages", params)
+        return gone
 
     async def _write(
-        self,
-        batch: RunStatement,
-        name: str,
-        params: Mapping[str, object],
-        namespace: str | None = None,
-    ) -> list[Row]:
+        self, name: str, params: Mapping[str, object], namespace: str | None = None
+    ) -> Any:  # noqa: ANN401 - the one value that the statement gives
         topic = None if namespace is None else (LOG, namespace)
-        (rows,) = await self._db.write(batch, [(self._queries[name], params)], 0, topic)
-        return rows
+        (value,) = await self._db.write(self._change, [(self._queries[name], params)], 0, topic)
+        return value
 
 
 class PublishMessages:
@@ -222,28 +222,21 @@ class AnswerDeliveries:
 
 
 class RunStatement:
-    """Single statements that change something; to run one again is no harm."""
+    """Statements with one value each that change something.
 
-    async def apply(
-        self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
-    ) -> list[list[Row]]:
-        """See Batch."""
-        del repeat
-        return [await on.fetch(query, params) for query, params in items]
-
-
-class EndStatement(RunStatement):
-    """Statements that end something, and tell whether it was there.
-
-    After a lost answer they find nothing, most likely because it was done.
+    To run one again is no harm: it does the same, or knows what it did by its operation id.
     """
 
     async def apply(
         self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
-    ) -> list[list[Row]]:
+    ) -> list[Any]:
         """See Batch."""
-        found = await super().apply(on, items, repeat=repeat)
-        return [[(True,) for _ in rows] for rows in found] if repeat else found
+        del repeat
+        values = []
+        for query, params in items:
+            ((value,),) = await on.fetch(query, params)
+            values.append(value)
+        return values
 
 
 def _delivered(row: Row) -> Delivered:

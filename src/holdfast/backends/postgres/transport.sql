@@ -19,19 +19,7 @@ SELECT hf.create_group(
 )
 
 -- name: delete_group
-WITH gone AS (
-    DELETE FROM hf.groups
-    WHERE namespace = :namespace
-      AND name = :name
-    RETURNING id
-),
-undone AS (
-    DELETE FROM hf.deliveries AS d
-    USING gone AS g
-    WHERE d.group_id = g.id
-)
-SELECT count(*)
-FROM gone
+SELECT hf.delete_group(:namespace, :name, :op_id::uuid)
 
 -- name: list_groups
 SELECT name
@@ -152,43 +140,10 @@ WHERE g.namespace = :namespace
 ORDER BY d.feed_xid, d.commit_id
 LIMIT :limit
 
--- name: revive
--- No row at all: no such group. The count goes on in its next life: see LIFE in
--- facets/transport.py.
-WITH live AS (
-    UPDATE hf.deliveries AS d
-    SET due_at = hf.now_us(), number = (number / 1048576 + 1) * 1048576, died_at = NULL
-    FROM hf.groups AS g
-    WHERE g.namespace = :namespace
-      AND g.name = :name
-      AND d.group_id = g.id
-      AND d.feed_xid = :xid::text::xid8
-      AND d.commit_id = :commit_id::bigint
-      AND d.due_at IS NULL
-    RETURNING 1
+-- name: bury_dead
+SELECT hf.bury_dead(
+    :namespace, :name, :xid::text, :commit_id::bigint, :revive::boolean, :op_id::uuid
 )
-SELECT EXISTS (SELECT 1 FROM live)
-FROM hf.groups AS g
-WHERE g.namespace = :namespace
-  AND g.name = :name
-
--- name: drop_dead
--- No row at all: no such group.
-WITH gone AS (
-    DELETE FROM hf.deliveries AS d
-    USING hf.groups AS g
-    WHERE g.namespace = :namespace
-      AND g.name = :name
-      AND d.group_id = g.id
-      AND d.feed_xid = :xid::text::xid8
-      AND d.commit_id = :commit_id::bigint
-      AND d.due_at IS NULL
-    RETURNING 1
-)
-SELECT EXISTS (SELECT 1 FROM gone)
-FROM hf.groups AS g
-WHERE g.namespace = :namespace
-  AND g.name = :name
 
 -- name: purge_messages
 SELECT hf.purge_messages(:older_than_us::bigint, :limit::bigint)

@@ -48,7 +48,6 @@ class RedisTransport:
         self._keys = keys
         self._namespaces = namespaces
         self._change = RunScript()
-        self._end = EndScript()
         self._answer = AnswerDeliveries(keys)
         self._publish = Script("publish_messages")
         self._create_group = Script("create_group")
@@ -85,8 +84,8 @@ class RedisTransport:
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode()]
-        return bool(await self._run(self._delete_group, group.namespace, arguments, ends=True))
+        arguments = [group.name.encode(), _new_op()]
+        return bool(await self._run(self._delete_group, group.namespace, arguments))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -154,8 +153,8 @@ class RedisTransport:
 
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive]
-        there = await self._run(self._bury, group.namespace, arguments, tell=True, ends=True)
+        arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive, _new_op()]
+        there = await self._run(self._bury, group.namespace, arguments, tell=True)
         if there is None:
             raise no_group(group)
         return bool(there)
@@ -200,18 +199,19 @@ class RedisTransport:
         *,
         size: int = 0,
         tell: bool = False,
-        ends: bool = False,
     ) -> Reply:
         base = self._keys.base(namespace)
         command = script.call([base, self._keys.clock(base)], arguments)
         topic = (LOG, namespace) if tell else None
-        operation = self._end if ends else self._change
-        (reply,) = await self._db.do(operation, [command], base, size=size, topic=topic)
+        (reply,) = await self._db.do(self._change, [command], base, size=size, topic=topic)
         return reply
 
 
 class RunScript:
-    """Single scripts that change something; to run one again is no harm. See Operation."""
+    """Single scripts that change something. See Operation.
+
+    To run one again is no harm: it does the same, or knows what it did by its operation id.
+    """
 
     writes = True
     timed = False
@@ -226,17 +226,6 @@ class RunScript:
         """See Operation."""
         del item
         return reply
-
-
-class EndScript(RunScript):
-    """Scripts that end something, and tell whether it was there. See Operation.
-
-    After a lost answer they find nothing, most likely because it was done: they are told.
-    """
-
-    def command(self, item: Command, *, repeat: bool) -> Command:
-        """See Operation."""
-        return (*item, b"%d" % repeat)
 
 
 class AnswerDeliveries:
@@ -265,6 +254,11 @@ class AnswerDeliveries:
         """See Operation."""
         del item
         return bool(reply)
+
+
+def _new_op() -> bytes:
+    """The id of an operation, as it can stand in a key."""
+    return uuid4().hex.encode()
 
 
 def _rows(values: list[Reply], width: int) -> list[list[Reply]]:
