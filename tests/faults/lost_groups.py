@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable
 
-from holdfast import AsyncStore
+import pytest
+
+from holdfast import AsyncStore, NotFound, Store, Unavailable
+from holdfast.aio.transport import AsyncTransport
+from holdfast.sync.transport import Transport
 
 PATIENCE = 30
+UNKNOWN = "unknown"
 
 
 def _nothing() -> None:
@@ -44,3 +50,106 @@ async def lost_group_answers(store: AsyncStore, cut: Callable[[], None]) -> None
         assert again.message.payload == "first"
         assert await again.ack()
         assert await transport.delete_group("g") is False
+
+
+async def lost_answers_about_nothing(store: AsyncStore, cut: Callable[[], None]) -> None:
+    """What was not there is told to be so, though the answer of the first try is lost."""
+    transport = store.transport
+    letter = await _dead_letter(transport)
+    assert await transport.drop_dead("g", letter) is True
+    for lose in (_nothing, cut):  # so that the server knows all of it
+        lose()
+        assert await transport.delete_group("missing") is False
+        lose()
+        assert await transport.revive("g", letter) is False
+        lose()
+        assert await transport.drop_dead("g", letter) is False
+        lose()
+        with pytest.raises(NotFound):
+            await transport.revive("missing", letter)
+
+
+class Meanwhile:
+    """What somebody else does once the server has answered, and before anybody is told."""
+
+    def __init__(self, answered: Callable[[bytes], bool]) -> None:
+        self._answered = answered
+        self.work: Callable[[], object] | None = None
+
+    def __call__(self, answer: bytes) -> bool:
+        """See `answered` of FaultProxy: it is asked for the answer that will be lost."""
+        whole = self._answered(answer)
+        if whole and self.work is not None:
+            work, self.work = self.work, None
+            thread = threading.Thread(target=work)  # not the proxy's, which has a loop
+            thread.start()
+            thread.join()
+        return whole
+
+
+async def lost_answers_before_another(
+    store: AsyncStore, other: Store, meanwhile: Meanwhile, cut: Callable[[], None], *, told: object
+) -> None:
+    """A repeat ends nothing that came after its first try; `told` is what the caller hears."""
+    transport = store.transport
+
+    def lose(work: Callable[[], object]) -> None:
+        meanwhile.work = work
+        cut()
+
+    def make_anew() -> None:
+        other.transport.create_group("g", ">", from_start=True, max_deliveries=1)
+
+    await transport.create_group("g", ">")
+    await transport.delete_group("g")  # the server knows the call now
+    await transport.create_group("g", ">")
+    lose(make_anew)
+    assert await _told(transport.delete_group("g")) == told
+    assert await transport.list_groups() == ["g"]
+    await transport.delete_group("g")
+
+    letter = await _dead_letter(transport)
+    assert await transport.revive("g", letter) is True
+    _die(other.transport)
+    lose(lambda: _die(other.transport))
+    assert await _told(transport.revive("g", letter)) == told
+    assert [one.place for one in await transport.dead_letters("g")] == [letter]
+
+    def die_anew() -> None:
+        other.transport.delete_group("g")
+        make_anew()
+        _die(other.transport)
+
+    lose(die_anew)
+    assert await _told(transport.drop_dead("g", letter)) == told
+    assert [one.place for one in await transport.dead_letters("g")] == [letter]
+    assert meanwhile.work is None, "void: no answer was lost"
+
+
+async def _told(call: Awaitable[bool]) -> object:
+    try:
+        return await call
+    except Unavailable as error:
+        return UNKNOWN if error.outcome_unknown else error
+
+
+async def _dead_letter(transport: AsyncTransport) -> str:
+    """The place of the only dead letter of a new group `g`."""
+    await transport.create_group("g", ">", max_deliveries=1)
+    await transport.publish("subject", "poison")
+    async with transport.consumer("g") as consumer:
+        delivery = await consumer.next(PATIENCE)
+        assert delivery is not None
+        assert await delivery.nak()
+        assert await consumer.next(0) is None
+    (letter,) = await transport.dead_letters("g")
+    return letter.place
+
+
+def _die(transport: Transport) -> None:
+    """Take the one message of the group once more, in vain."""
+    with transport.consumer("g") as consumer:
+        delivery = consumer.next(PATIENCE)
+        assert delivery is not None
+        assert delivery.nak()
+        assert consumer.next(0) is None

@@ -20,10 +20,10 @@ NO_TIME = 1e-6  # seconds
 ALL = 1000
 
 
-async def _group(store: AsyncStore, name: str, subjects: str) -> None:
+async def _group(store: AsyncStore, name: str, subjects: str, most: int = ALL) -> None:
     # Whether it is new is not asked: who makes a group again finds the one of the first try.
     await store.transport.create_group(
-        name, subjects, from_start=True, ack_timeout=NO_TIME, max_deliveries=ALL
+        name, subjects, from_start=True, ack_timeout=NO_TIME, max_deliveries=most
     )
 
 
@@ -38,6 +38,20 @@ async def _take(store: AsyncStore, *, done: bool) -> object:
     assert delivery is not None
     assert await (delivery.ack() if done else delivery.nak())
     return delivery.message.payload
+
+
+async def _die(store: AsyncStore) -> object:
+    """Take the message until the group gives it up; how many dead letters there are."""
+    while await store.transport.fetch("dead") is not None:
+        pass
+    return (await store.transport.status("dead")).dead
+
+
+async def _bury(store: AsyncStore, *, revive: bool) -> list[bool]:
+    """What is said of each dead letter: nothing, if an earlier try was not told of what it did."""
+    transport = store.transport
+    bury = transport.revive if revive else transport.drop_dead
+    return [await bury("dead", letter.place) for letter in await transport.dead_letters("dead")]
 
 
 async def _everything(store: AsyncStore) -> list[object]:
@@ -65,6 +79,14 @@ SCRIPT = Script(
         lambda store, _: store.transport.purge(),
         _publish("a.4", "left"),
         lambda store, _: _take(store, done=True),
+        lambda store, _: _group(store, "dead", "b", most=2),
+        lambda store, _: _die(store),
+        lambda store, _: _bury(store, revive=True),
+        lambda store, _: _die(store),
+        lambda store, _: _bury(store, revive=False),
+        lambda store, _: store.transport.status("dead"),
+        lambda store, _: store.transport.delete_group("dead"),
+        lambda store, _: store.transport.list_groups(),
     ),
     _everything,
 )

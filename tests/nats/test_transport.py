@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import multiprocessing
 import re
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
@@ -22,10 +24,18 @@ from holdfast.facets.transport import pattern_regex
 from holdfast.runtime.blocking import run
 from holdfast.sync.store import Store
 from holdfast.sync.transport import Consumer
+from holdfast.testing.cuts import Link
 from holdfast.testing.nats import NatsCluster, NatsServer
+from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
-from tests.faults.lost_groups import lost_group_answers
+from tests.faults.lost_groups import (
+    UNKNOWN,
+    Meanwhile,
+    lost_answers_about_nothing,
+    lost_answers_before_another,
+    lost_group_answers,
+)
 
 PATIENCE = 60.0
 CUTS = 10
@@ -281,6 +291,69 @@ def test_a_lost_answer_about_a_group_is_told_rightly(
 
     colour.run(work())
     assert proxy.counts.cuts >= 4  # a group that is as wanted is only looked at
+
+
+def test_a_lost_answer_about_nothing_is_told_rightly(
+    server: NatsServer, proxy: FaultProxy, colour: Colour
+) -> None:
+    async def work() -> None:
+        store = await colour.open(proxy.through(server.fresh_url()), "default", None)
+        await lost_answers_about_nothing(store, lambda: proxy.cut_before_reply(b"PUB"))
+        await store.close()
+
+    colour.run(work())
+    assert proxy.counts.cuts == 4
+
+
+def test_a_repeat_ends_nothing_that_came_after_its_first_try(
+    server: NatsServer, colour: Colour
+) -> None:
+    meanwhile = Meanwhile(bool)
+    url = server.fresh_url()
+
+    async def work(proxy: FaultProxy, other: Store) -> None:
+        store = await colour.open(proxy.through(url), "default", None)
+        await lost_answers_before_another(
+            store, other, meanwhile, lambda: proxy.cut_before_reply(CONDITION), told=UNKNOWN
+        )
+        await store.close()
+
+    with (
+        FaultProxy(ADDRESS, server.port, answered=meanwhile) as proxy,
+        holdfast.open(url) as other,
+    ):
+        colour.run(work(proxy, other))
+        assert proxy.counts.cuts == 3
+
+
+class LateProxy(FaultProxy):
+    """One that lets somebody else work before it cuts a connection."""
+
+    work: Callable[[], object] | None = None
+
+    def _cut(self, link: Link) -> bool:
+        if self.work is not None:
+            work, self.work = self.work, None
+            thread = threading.Thread(target=work)  # not the proxy's, which has a loop
+            thread.start()
+            thread.join()
+        return super()._cut(link)
+
+
+def test_a_lost_request_to_delete_a_group_is_repeated_while_it_is_the_same_one(
+    server: NatsServer,
+) -> None:
+    url = server.fresh_url()
+    with LateProxy(ADDRESS, server.port, answered=bool) as proxy, holdfast.open(url) as other:
+        with holdfast.open(proxy.through(url)) as store:
+            store.transport.create_group("g", "a")
+            store.transport.publish("a", 1)
+            proxy.work = lambda: other.transport.fetch("g")  # which writes the group's entry
+            proxy.cut_before_server(CONDITION)
+            assert store.transport.delete_group("g") is True
+            assert store.transport.list_groups() == []
+        assert proxy.work is None
+        assert proxy.counts.cuts == 1
 
 
 @pytest.mark.parametrize("arrives", [True, False])

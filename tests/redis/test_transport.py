@@ -17,7 +17,12 @@ from holdfast.sync.transport import Delivery
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
 from holdfast.testing.world import Colour
-from tests.faults.lost_groups import lost_group_answers
+from tests.faults.lost_groups import (
+    Meanwhile,
+    lost_answers_about_nothing,
+    lost_answers_before_another,
+    lost_group_answers,
+)
 
 PATIENCE = 8.0  # seconds: less than a listener waits that has missed its hint
 
@@ -205,6 +210,39 @@ def test_a_lost_answer_about_a_group_is_told_rightly(
     assert proxy.counts.cuts == 5
 
 
+def test_a_lost_answer_about_nothing_is_told_rightly(
+    server: ValkeyServer, proxy: FaultProxy, colour: Colour
+) -> None:
+    async def work() -> None:
+        store = await colour.open(proxy.through(server.fresh_url()), "default", None)
+        await lost_answers_about_nothing(store, lambda: proxy.cut_before_reply(b"EVALSHA"))
+        await store.close()
+
+    colour.run(work())
+    assert proxy.counts.cuts == 4
+
+
+def test_a_repeat_ends_nothing_that_came_after_its_first_try(
+    server: ValkeyServer, colour: Colour
+) -> None:
+    meanwhile = Meanwhile(lambda answer: answer.endswith(b"\r\n"))
+    url = server.fresh_url()
+
+    async def work(proxy: FaultProxy, other: Store) -> None:
+        store = await colour.open(proxy.through(url), "default", None)
+        await lost_answers_before_another(
+            store, other, meanwhile, lambda: proxy.cut_before_reply(b"EVALSHA"), told=True
+        )
+        await store.close()
+
+    with (
+        FaultProxy("127.0.0.1", server.port, answered=meanwhile) as proxy,
+        holdfast.open(url) as other,
+    ):
+        colour.run(work(proxy, other))
+        assert proxy.counts.cuts == 3
+
+
 def test_messages_of_a_lost_answer_come_again(server: ValkeyServer, proxy: FaultProxy) -> None:
     with holdfast.open(proxy.through(server.fresh_url())) as store:
         store.transport.create_group("g", ">")
@@ -247,8 +285,10 @@ def test_a_full_server_takes_no_message_but_answers_and_purges(
     with holdfast.open(server.fresh_url()) as store:
         transport = store.transport
         transport.create_group("g", ">")
+        transport.create_group("other", "b")
         for number in range(3):
             transport.publish("a", number)
+        assert transport.fetch("other") is None
         delivery = transport.fetch("g")
         assert delivery is not None
         client.config_set("maxmemory", 1)
@@ -260,6 +300,8 @@ def test_a_full_server_takes_no_message_but_answers_and_purges(
                 transport.fetch("g")
             assert delivery.ack() is True
             assert transport.purge(older_than=0) == 1
+            assert transport.delete_group("other") is True
+            assert transport.delete_group("other") is False
         finally:
             client.config_set("maxmemory", 0)
         again = transport.fetch("g")

@@ -111,7 +111,10 @@ class StoredMessage(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message in a consumer's hands: where the group keeps it, and which delivery this is."""
+    """A message in a consumer's hands: where the group keeps it, and which delivery this is.
+
+    The place tells the group from others that had its name before or get it later.
+    """
 
     message: StoredMessage
     place: str
@@ -255,6 +258,22 @@ def check_message_id(message_id: str | UUID) -> str:
 def next_life(number: int) -> int:
     """Where the count goes on for a dead letter that is revived."""
     return (number // LIFE + 1) * LIFE
+
+
+def held_place(*parts: int) -> str:
+    """Where a delivery is, by numbers of the engine's: its group first, then its message."""
+    return ".".join(f"{part:x}" for part in parts)
+
+
+def read_held(place: str, parts: int) -> list[int]:
+    """The numbers that are spelled so, if they are as many as the engine's own."""
+    try:
+        found = [int(part, 16) for part in place.split(".")]
+    except ValueError:
+        found = []
+    if len(found) != parts:
+        raise InvalidArgument(f"delivery: wanted one of this store, found one at {place!r}")
+    return found
 
 
 def check_place(place: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -110,7 +111,8 @@ class Groups:
                 return None
             gone = _encode(GroupBody("", "", (), 0, 0, 0, uuid4().bytes))
             message = Message(subject, gone, found.seq, _GONE_SECS, marker=True)
-            if await swap(self._stream, [message], deadline) is not None:
+            unmet = partial(_is_still, old.id)
+            if await swap(self._stream, [message], deadline, unmet=unmet) is not None:
                 return old.id
 
     async def names(self, namespace: str, deadline: float) -> list[str]:
@@ -174,6 +176,11 @@ class Groups:
         found = await self._stream.get_many(sorted(subjects), deadline)
         bodies = {subject: _body(entry) for subject, entry in found.items()}
         return {subject: body for subject, body in bodies.items() if body is not None}
+
+
+def _is_still(group_id: str, found: Entry | None) -> bool:
+    body = _body(found)
+    return body is not None and body.id == group_id
 
 
 def _body(found: Entry | None) -> GroupBody | None:

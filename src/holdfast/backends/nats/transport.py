@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.deliveries import Deliveries, OpenBody
+from holdfast.backends.nats.entries import Entry
 from holdfast.backends.nats.fetching import Fetching, Place
 from holdfast.backends.nats.groups import GroupBody, Groups, Held
 from holdfast.backends.nats.messages import Messages, Wanted
@@ -25,7 +26,7 @@ from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.swap import swap
 from holdfast.backends.nats.wakes import Wakes
 from holdfast.codec import INT64_MAX
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.transport import (
     ACK,
     Answer,
@@ -130,9 +131,14 @@ class NatsTransport:
     async def _delete_group(self, group: Group) -> bool:
         deadline = self._stream.deadline()
         group_id = await self._groups.delete(group, deadline)
-        if group_id is not None:
+        if group_id is None:
+            return False
+        try:
             await self._deliveries.drop(group_id, deadline)
-        return group_id is not None
+        except StoreError as exc:
+            exc.outcome_unknown = True  # the group is gone, only its entries are not
+            raise
+        return True
 
     async def _list_groups(self, namespace: str) -> list[str]:
         return await self._groups.names(namespace, self._stream.deadline())
@@ -220,9 +226,15 @@ class NatsTransport:
                     self._deliveries.set_open(held.body.id, place, body, None),
                     self._groups.returned(group),
                 ]
-            if await swap(self._stream, writes, deadline) is not None:
+            if await swap(self._stream, writes, deadline, unmet=_never) is not None:
                 await self._wakes.tell(group.namespace)
                 return True
+
+
+def _never(found: Entry | None) -> bool:
+    """Only who buries a dead letter writes over it, or one who finds it dead once more."""
+    del found
+    return False
 
 
 def _place(place: str) -> int:

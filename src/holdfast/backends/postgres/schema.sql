@@ -20,7 +20,7 @@ CREATE TYPE holdfast.new_event AS (
 	more text
 );
 
-CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_names text[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
+CREATE FUNCTION holdfast.answer_deliveries(p_namespaces text[], p_groups bigint[], p_xids text[], p_commits bigint[], p_numbers bigint[], p_due_us bigint[]) RETURNS TABLE(item bigint, took_effect boolean)
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -29,9 +29,9 @@ DECLARE
 BEGIN
     FOR v_answer IN
         SELECT i.item, g.id, i.xid::xid8 AS feed_xid, i.commit_id, i.number, i.due_us
-        FROM unnest(p_namespaces, p_names, p_xids, p_commits, p_numbers, p_due_us)
-            WITH ORDINALITY AS i (namespace, name, xid, commit_id, number, due_us, item)
-        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.name = i.name
+        FROM unnest(p_namespaces, p_groups, p_xids, p_commits, p_numbers, p_due_us)
+            WITH ORDINALITY AS i (namespace, group_id, xid, commit_id, number, due_us, item)
+        LEFT JOIN "holdfast".groups AS g ON g.namespace = i.namespace AND g.id = i.group_id
         ORDER BY g.id, i.xid::xid8, i.commit_id, i.item
     LOOP
         IF v_answer.due_us < 0 THEN
@@ -264,6 +264,32 @@ EXCEPTION WHEN unique_violation OR SQLSTATE 'HF002' THEN
 END
 $$;
 
+CREATE FUNCTION holdfast.begin_ending(p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+BEGIN
+    INSERT INTO "holdfast".endings (op_id, ended_at)
+    VALUES (p_op_id, v_now)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- A few more than come: so there are never many.
+    DELETE FROM "holdfast".endings AS e
+    WHERE e.op_id IN (
+        SELECT o.op_id
+        FROM "holdfast".endings AS o
+        WHERE o.ended_at < v_now - 86400 * 1000000::bigint
+        ORDER BY o.ended_at
+        LIMIT 10
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN true;
+END
+$$;
+
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -354,6 +380,44 @@ CREATE TABLE holdfast.branches (
 CREATE FUNCTION holdfast.branch_id(p_namespace text, p_branch text) RETURNS bigint
     LANGUAGE sql STABLE
     RETURN CASE WHEN (p_branch = 'main'::text) THEN (0)::bigint ELSE (SELECT b.id FROM holdfast.branches b WHERE ((b.namespace = branch_id.p_namespace) AND (b.name = branch_id.p_branch) AND (b.deleted_at IS NULL))) END;
+
+CREATE FUNCTION holdfast.bury_dead(p_namespace text, p_name text, p_xid text, p_commit_id bigint, p_revive boolean, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+    v_was_there boolean;
+BEGIN
+    IF NOT "holdfast".begin_ending(p_op_id) THEN
+        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    END IF;
+    SELECT g.id INTO v_id
+    FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF p_revive THEN
+        UPDATE "holdfast".deliveries AS d
+        SET due_at = "holdfast".now_us(), number = (d.number / 1048576 + 1) * 1048576, died_at = NULL
+        WHERE d.group_id = v_id
+          AND d.feed_xid = p_xid::xid8
+          AND d.commit_id = p_commit_id
+          AND d.due_at IS NULL;
+    ELSE
+        DELETE FROM "holdfast".deliveries AS d
+        WHERE d.group_id = v_id
+          AND d.feed_xid = p_xid::xid8
+          AND d.commit_id = p_commit_id
+          AND d.due_at IS NULL;
+    END IF;
+    v_was_there := FOUND;
+    UPDATE "holdfast".endings AS e
+    SET was_there = v_was_there
+    WHERE e.op_id = p_op_id;
+    RETURN v_was_there;
+END
+$$;
 
 CREATE FUNCTION holdfast.cell_write_applies(p_expected bigint, p_live bigint, p_value text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
@@ -526,6 +590,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.delete_group(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    IF NOT "holdfast".begin_ending(p_op_id) THEN
+        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    END IF;
+    DELETE FROM "holdfast".groups AS g
+    WHERE g.namespace = p_namespace AND g.name = p_name
+    RETURNING g.id INTO v_id;
+    PERFORM 1
+    FROM "holdfast".deliveries AS d
+    WHERE d.group_id = v_id
+    ORDER BY d.feed_xid, d.commit_id
+    FOR UPDATE;
+    DELETE FROM "holdfast".deliveries AS d
+    WHERE d.group_id = v_id;
+    UPDATE "holdfast".endings AS e
+    SET was_there = v_id IS NOT NULL
+    WHERE e.op_id = p_op_id;
+    RETURN v_id IS NOT NULL;
+END
+$$;
+
 CREATE FUNCTION holdfast.delete_run(p_namespace text, p_run_id text, p_limit bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -636,7 +726,7 @@ DELETE FROM "holdfast".merges
 END
 $$;
 
-CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
+CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(group_id bigint, xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
@@ -646,7 +736,6 @@ DECLARE
     v_found bigint := 0;
     v_due record;
     v_new "holdfast".messages%ROWTYPE;
-    v_closed boolean;
 BEGIN
     SELECT g.* INTO v_group
     FROM "holdfast".groups AS g
@@ -679,8 +768,8 @@ BEGIN
           AND d.commit_id = v_due.commit_id;
         RETURN QUERY
         SELECT
-            m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id, m.subject,
-            m.published_at, m.trace_id, m.payload
+            v_group.id, m.feed_xid::text, m.commit_id, v_due.number + 1, m.message_id,
+            m.subject, m.published_at, m.trace_id, m.payload
         FROM "holdfast".messages AS m
         WHERE m.namespace = p_namespace
           AND m.feed_xid = v_due.feed_xid
@@ -698,6 +787,7 @@ FOR v_new IN SELECT a.* FROM "holdfast".messages_ahead(v_group, p_look) AS a LOO
             v_group.id, v_new.feed_xid, v_new.commit_id, v_now + v_group.ack_timeout_us, 1,
             p_consumer
         );
+        group_id := v_group.id;
         xid := v_new.feed_xid::text;
         commit_id := v_new.commit_id;
         number := 1;
@@ -1741,6 +1831,12 @@ CREATE TABLE holdfast.deliveries (
     died_at bigint
 );
 
+CREATE TABLE holdfast.endings (
+    op_id uuid NOT NULL,
+    ended_at bigint NOT NULL,
+    was_there boolean
+);
+
 CREATE TABLE holdfast.epochs (
     epoch bigint NOT NULL,
     first_commit bigint NOT NULL,
@@ -1863,6 +1959,9 @@ ALTER TABLE ONLY holdfast.cells
 ALTER TABLE ONLY holdfast.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (group_id, feed_xid, commit_id);
 
+ALTER TABLE ONLY holdfast.endings
+    ADD CONSTRAINT endings_pkey PRIMARY KEY (op_id);
+
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
 
@@ -1922,6 +2021,8 @@ CREATE INDEX cell_versions_by_feed ON holdfast.cell_versions USING btree (namesp
 CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (op_id, namespace, branch_id, name);
 
 CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX endings_by_time ON holdfast.endings USING btree (ended_at);
 
 CREATE UNIQUE INDEX events_by_id ON holdfast.events USING btree (run, event_id);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from holdfast.backends.postgres.arrays import plain_array, text_array
@@ -25,8 +26,10 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
     pattern_regex,
+    read_held,
 )
 
 _LOOK_AT = 500  # messages per call, if none of them is for the group
@@ -42,10 +45,9 @@ class PostgresTransport:
         self._publish = PublishMessages(self._queries["publish_messages"])
         self._fetch = FetchMessages(self._queries["fetch_messages"])
         self._answer = AnswerDeliveries(
-            self._queries["answer_deliveries"], self._queries["are_delivered"]
+            self._queries["answer_deliveries"], self._queries["are_done"]
         )
         self._change = RunStatement()
-        self._end = EndStatement()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
@@ -62,13 +64,12 @@ class PostgresTransport:
             "max_deliveries": max_deliveries,
             "op_id": str(uuid4()),
         }
-        ((new,),) = await self._write(self._change, "create_group", params)
-        return bool(new)
+        return bool(await self._write("create_group", params))
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        ((count,),) = await self._write(self._end, "delete_group", group._asdict())
-        return bool(count)
+        params = {**group._asdict(), "op_id": str(uuid4())}
+        return bool(await self._write("delete_group", params))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -94,7 +95,7 @@ class PostgresTransport:
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _place(answer.place)
+            _held(answer.place)
         return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
@@ -121,29 +122,30 @@ class PostgresTransport:
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
         xid, commit_id = _place(place)
-        params = {**group._asdict(), "xid": xid, "commit_id": commit_id}
-        name = "revive" if revive else "drop_dead"
-        rows = await self._write(self._end, name, params, group.namespace)
-        if not rows:
+        params = {
+            **group._asdict(),
+            "xid": xid,
+            "commit_id": commit_id,
+            "revive": revive,
+            "op_id": str(uuid4()),
+        }
+        was_there = await self._write("bury_dead", params, group.namespace)
+        if was_there is None:
             raise no_group(group)
-        return bool(rows[0][0])
+        return bool(was_there)
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
         params = {"older_than_us": older_than_us, "limit": limit}
-        ((gone,),) = await self._write(self._change, "purge_messages", params)
-        return int(gone)
+        gone: int = await self._write("purge_messages", params)
+        return gone
 
     async def _write(
-        self,
-        batch: RunStatement,
-        name: str,
-        params: Mapping[str, object],
-        namespace: str | None = None,
-    ) -> list[Row]:
+        self, name: str, params: Mapping[str, object], namespace: str | None = None
+    ) -> Any:  # noqa: ANN401 - the one value that the statement gives
         topic = None if namespace is None else (LOG, namespace)
-        (rows,) = await self._db.write(batch, [(self._queries[name], params)], 0, topic)
-        return rows
+        (value,) = await self._db.write(self._change, [(self._queries[name], params)], 0, topic)
+        return value
 
 
 class PublishMessages:
@@ -190,18 +192,18 @@ class FetchMessages:
 class AnswerDeliveries:
     """What consumers say about their deliveries."""
 
-    def __init__(self, query: str, are_delivered: str) -> None:
+    def __init__(self, query: str, are_done: str) -> None:
         self._query = query
-        self._are_delivered = are_delivered
+        self._are_done = are_done
 
     async def apply(self, on: PgConnection, items: Sequence[Answer], *, repeat: bool) -> list[bool]:
         """See Batch."""
-        places = [_place(answer.place) for answer in items]
+        places = [_held(answer.place) for answer in items]
         messages = {
             "namespaces": text_array(answer.group.namespace for answer in items),
-            "names": text_array(answer.group.name for answer in items),
-            "xids": plain_array(xid for xid, _ in places),
-            "commits": plain_array(commit_id for _, commit_id in places),
+            "groups": plain_array(group_id for group_id, _, _ in places),
+            "xids": plain_array(xid for _, xid, _ in places),
+            "commits": plain_array(commit_id for _, _, commit_id in places),
         }
         params = {
             **messages,
@@ -212,41 +214,40 @@ class AnswerDeliveries:
         if not repeat or all(took):
             return took
         # After a lost answer an ack finds nothing, most likely because it was done.
-        there = [one for (one,) in await on.fetch(self._are_delivered, messages)]
+        done = [one for (one,) in await on.fetch(self._are_done, messages)]
         return [
-            done or (answer.due_us == ACK and not still)
-            for answer, done, still in zip(items, took, there, strict=True)
+            one or (answer.due_us == ACK and gone)
+            for answer, one, gone in zip(items, took, done, strict=True)
         ]
 
 
 class RunStatement:
-    """Single statements that change something; to run one again is no harm."""
+    """Statements with one value each that change something.
 
-    async def apply(
-        self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
-    ) -> list[list[Row]]:
-        """See Batch."""
-        del repeat
-        return [await on.fetch(query, params) for query, params in items]
-
-
-class EndStatement(RunStatement):
-    """Statements that end something, and tell whether it was there.
-
-    After a lost answer they find nothing, most likely because it was done.
+    To run one again is no harm: it does the same, or knows what it did by its operation id.
     """
 
     async def apply(
         self, on: PgConnection, items: Sequence[tuple[str, Mapping[str, object]]], *, repeat: bool
-    ) -> list[list[Row]]:
+    ) -> list[Any]:
         """See Batch."""
-        found = await super().apply(on, items, repeat=repeat)
-        return [[(True,) for _ in rows] for rows in found] if repeat else found
+        del repeat
+        values = []
+        for query, params in items:
+            ((value,),) = await on.fetch(query, params)
+            values.append(value)
+        return values
 
 
 def _delivered(row: Row) -> Delivered:
-    xid, commit_id, number, *message = row
-    return Delivered(StoredMessage(*message), f"{int(xid):x}.{commit_id:x}", number)
+    group_id, xid, commit_id, number, *message = row
+    return Delivered(StoredMessage(*message), held_place(group_id, int(xid), commit_id), number)
+
+
+def _held(place: str) -> tuple[int, int, int]:
+    """The id of the group that a delivery is of, and where its message is."""
+    group_id, xid, commit_id = (min(part, INT64_MAX) for part in read_held(place, 3))
+    return group_id, xid, commit_id
 
 
 def _place(place: str) -> tuple[int, int]:

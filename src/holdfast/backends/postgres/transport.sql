@@ -19,19 +19,7 @@ SELECT hf.create_group(
 )
 
 -- name: delete_group
-WITH gone AS (
-    DELETE FROM hf.groups
-    WHERE namespace = :namespace
-      AND name = :name
-    RETURNING id
-),
-undone AS (
-    DELETE FROM hf.deliveries AS d
-    USING gone AS g
-    WHERE d.group_id = g.id
-)
-SELECT count(*)
-FROM gone
+SELECT hf.delete_group(:namespace, :name, :op_id::uuid)
 
 -- name: list_groups
 SELECT name
@@ -64,30 +52,34 @@ WHERE g.namespace = :namespace
   AND g.name = :name
 
 -- name: fetch_messages
-SELECT xid, commit_id, number, message_id, subject, published_at, trace_id, payload
+SELECT group_id, xid, commit_id, number, message_id, subject, published_at, trace_id, payload
 FROM hf.fetch_messages(:namespace, :name, :consumer, :limit::bigint, :look::bigint)
 
 -- name: answer_deliveries
 SELECT took_effect
 FROM hf.answer_deliveries(
-    :namespaces::text[], :names::text[], :xids::text[], :commits::bigint[], :numbers::bigint[],
+    :namespaces::text[], :groups::bigint[], :xids::text[], :commits::bigint[], :numbers::bigint[],
     :due_us::bigint[]
 )
 ORDER BY item
 
--- name: are_delivered
--- Whether the group still has the message, in whatever delivery, or as a dead letter.
+-- name: are_done
+-- Whether the group is there, and has nothing more of the message, not as a dead letter either.
 SELECT EXISTS (
     SELECT 1
-    FROM hf.deliveries AS d
-    JOIN hf.groups AS g ON g.id = d.group_id
+    FROM hf.groups AS g
     WHERE g.namespace = i.namespace
-      AND g.name = i.name
-      AND d.feed_xid = i.xid::xid8
-      AND d.commit_id = i.commit_id
+      AND g.id = i.group_id
+      AND NOT EXISTS (
+          SELECT 1
+          FROM hf.deliveries AS d
+          WHERE d.group_id = g.id
+            AND d.feed_xid = i.xid::xid8
+            AND d.commit_id = i.commit_id
+      )
 )
-FROM unnest(:namespaces::text[], :names::text[], :xids::text[], :commits::bigint[])
-    WITH ORDINALITY AS i (namespace, name, xid, commit_id, item)
+FROM unnest(:namespaces::text[], :groups::bigint[], :xids::text[], :commits::bigint[])
+    WITH ORDINALITY AS i (namespace, group_id, xid, commit_id, item)
 ORDER BY i.item
 
 -- name: get_status
@@ -148,43 +140,10 @@ WHERE g.namespace = :namespace
 ORDER BY d.feed_xid, d.commit_id
 LIMIT :limit
 
--- name: revive
--- No row at all: no such group. The count goes on in its next life: see LIFE in
--- facets/transport.py.
-WITH live AS (
-    UPDATE hf.deliveries AS d
-    SET due_at = hf.now_us(), number = (number / 1048576 + 1) * 1048576, died_at = NULL
-    FROM hf.groups AS g
-    WHERE g.namespace = :namespace
-      AND g.name = :name
-      AND d.group_id = g.id
-      AND d.feed_xid = :xid::text::xid8
-      AND d.commit_id = :commit_id::bigint
-      AND d.due_at IS NULL
-    RETURNING 1
+-- name: bury_dead
+SELECT hf.bury_dead(
+    :namespace, :name, :xid::text, :commit_id::bigint, :revive::boolean, :op_id::uuid
 )
-SELECT EXISTS (SELECT 1 FROM live)
-FROM hf.groups AS g
-WHERE g.namespace = :namespace
-  AND g.name = :name
-
--- name: drop_dead
--- No row at all: no such group.
-WITH gone AS (
-    DELETE FROM hf.deliveries AS d
-    USING hf.groups AS g
-    WHERE g.namespace = :namespace
-      AND g.name = :name
-      AND d.group_id = g.id
-      AND d.feed_xid = :xid::text::xid8
-      AND d.commit_id = :commit_id::bigint
-      AND d.due_at IS NULL
-    RETURNING 1
-)
-SELECT EXISTS (SELECT 1 FROM gone)
-FROM hf.groups AS g
-WHERE g.namespace = :namespace
-  AND g.name = :name
 
 -- name: purge_messages
 SELECT hf.purge_messages(:older_than_us::bigint, :limit::bigint)

@@ -26,6 +26,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
+    hf:{default}:ended:OP    string  1 if what the operation ended was there, else 0; two minutes
     hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration); of each VIEW
                                      sVIEW: up to which event it is, pVIEW: what it is
     hf:{default}:k:RUN       hash    k KEY and i EVENT_ID -> the number of the event that has it

@@ -24,12 +24,16 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
+    read_held,
 )
 
 # How much one command may ask for: the server does nothing else meanwhile.
 _DEAD_PAGE = 100
 _PLACES_PAGE = 1000
+
+_OP_BYTES = 16
 
 # How many values of an answer belong to one message.
 _FETCHED = 7
@@ -44,7 +48,6 @@ class RedisTransport:
         self._keys = keys
         self._namespaces = namespaces
         self._change = RunScript()
-        self._end = EndScript()
         self._answer = AnswerDeliveries(keys)
         self._publish = Script("publish_messages")
         self._create_group = Script("create_group")
@@ -81,8 +84,8 @@ class RedisTransport:
 
     async def delete_group(self, group: Group) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode()]
-        return bool(await self._run(self._delete_group, group.namespace, arguments, ends=True))
+        arguments = [group.name.encode(), _new_op()]
+        return bool(await self._run(self._delete_group, group.namespace, arguments))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -97,16 +100,16 @@ class RedisTransport:
             reply = await self._run(self._fetch, group.namespace, arguments)
             if reply is None:
                 raise no_group(group)
-            more, due_in, *values = reply
+            more, due_in, op_id, *values = reply
             if values:
-                return Fetched([_delivered(row) for row in _rows(values, _FETCHED)], None)
+                return Fetched([_delivered(op_id, row) for row in _rows(values, _FETCHED)], None)
             if not more:
                 return Fetched([], None if due_in is None else int(due_in))
 
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _number(answer.place)
+            _held(answer.place)
         base = self._keys.base(answers[0].group.namespace)
         return await self._db.do(self._answer, answers, base, topic=given_back(answers))
 
@@ -150,8 +153,8 @@ class RedisTransport:
 
     async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive]
-        there = await self._run(self._bury, group.namespace, arguments, tell=True, ends=True)
+        arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive, _new_op()]
+        there = await self._run(self._bury, group.namespace, arguments, tell=True)
         if there is None:
             raise no_group(group)
         return bool(there)
@@ -196,18 +199,19 @@ class RedisTransport:
         *,
         size: int = 0,
         tell: bool = False,
-        ends: bool = False,
     ) -> Reply:
         base = self._keys.base(namespace)
         command = script.call([base, self._keys.clock(base)], arguments)
         topic = (LOG, namespace) if tell else None
-        operation = self._end if ends else self._change
-        (reply,) = await self._db.do(operation, [command], base, size=size, topic=topic)
+        (reply,) = await self._db.do(self._change, [command], base, size=size, topic=topic)
         return reply
 
 
 class RunScript:
-    """Single scripts that change something; to run one again is no harm. See Operation."""
+    """Single scripts that change something. See Operation.
+
+    To run one again is no harm: it does the same, or knows what it did by its operation id.
+    """
 
     writes = True
     timed = False
@@ -222,17 +226,6 @@ class RunScript:
         """See Operation."""
         del item
         return reply
-
-
-class EndScript(RunScript):
-    """Scripts that end something, and tell whether it was there. See Operation.
-
-    After a lost answer they find nothing, most likely because it was done: they are told.
-    """
-
-    def command(self, item: Command, *, repeat: bool) -> Command:
-        """See Operation."""
-        return (*item, b"%d" % repeat)
 
 
 class AnswerDeliveries:
@@ -250,9 +243,11 @@ class AnswerDeliveries:
         """See Operation."""
         (namespace, name), place, number, due_us, _ = item
         base = self._keys.base(namespace)
-        numbers = (_number(place), number, due_us, repeat)
+        op_id, message = _held(place)
+        numbers = (message, number, due_us, repeat)
         return self._script.call(
-            [base, self._keys.clock(base)], [name.encode(), *(b"%d" % one for one in numbers)]
+            [base, self._keys.clock(base)],
+            [name.encode(), op_id, *(b"%d" % one for one in numbers)],
         )
 
     def answer(self, reply: Reply, item: Answer) -> bool:
@@ -261,13 +256,26 @@ class AnswerDeliveries:
         return bool(reply)
 
 
+def _new_op() -> bytes:
+    """The id of an operation, as it can stand in a key."""
+    return uuid4().hex.encode()
+
+
 def _rows(values: list[Reply], width: int) -> list[list[Reply]]:
     return [values[at : at + width] for at in range(0, len(values), width)]
 
 
-def _delivered(row: list[Reply]) -> Delivered:
+def _delivered(op_id: bytes, row: list[Reply]) -> Delivered:
     number, delivery, *message = row
-    return Delivered(_stored(message), f"{int(number):x}", delivery)
+    place = held_place(int.from_bytes(op_id, "big"), int(number))
+    return Delivered(_stored(message), place, delivery)
+
+
+def _held(place: str) -> tuple[bytes, int]:
+    """The operation that made the group which a delivery is of, and the number of its message."""
+    op_id, number = read_held(place, 2)
+    # An older version of this library noted none.
+    return op_id.to_bytes(_OP_BYTES, "big") if op_id else b"", min(number, INT64_MAX)
 
 
 def _dead_message(row: list[Reply]) -> DeadMessage:

@@ -177,7 +177,7 @@ class SqliteOpenTransaction:
         self.cells = SqliteCells(scope, Retention.of(scope.of.config.history))
         self.search = SqliteSearch(scope, self.cells.lineages, inside=True)
         self.records = self.record_indexes = SqliteRecords(scope)
-        self.transport = SqliteTransport(scope)
+        self.transport = SqliteTransport(scope, inside=True)
         self.events = SqliteEvents(scope)
         self.execute = scope.execute
         self.commit = scope.commit

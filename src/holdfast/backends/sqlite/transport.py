@@ -28,8 +28,10 @@ from holdfast.facets.transport import (
     Publish,
     StoredMessage,
     given_back,
+    held_place,
     no_group,
     pattern_regex,
+    read_held,
 )
 
 T = TypeVar("T")
@@ -40,15 +42,22 @@ _LOOK_AT = 200  # messages per transaction, if none of them is for the group
 class SqliteTransport:
     """See TransportBackend."""
 
-    def __init__(self, db: SqliteScope) -> None:
+    def __init__(self, db: SqliteScope, *, inside: bool = False) -> None:
         self._db = db
+        self._inside = inside
+        # In a transaction: the last message that may be delivered, those after it are its own.
+        self._upto = INT64_MAX
         self._publish = PublishMessages()
         self._works = Works()
         self._answer = AnswerDeliveries()
 
     async def publish(self, messages: Sequence[Publish], size: int) -> None:
         """See TransportBackend."""
-        await self._db.write(self._publish, messages, size, (LOG, messages[0].namespace))
+        before, *_ = await self._db.write(
+            self._publish, messages, size, (LOG, messages[0].namespace)
+        )
+        if self._inside:
+            self._upto = min(self._upto, before)
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
@@ -85,15 +94,16 @@ class SqliteTransport:
 
     async def fetch(self, group: Group, consumer: str, limit: int) -> Fetched:
         """See TransportBackend."""
+        upto = self._upto
         while True:
             # A look first: it needs neither the writer nor a sync.
-            row = await self._db.row(_OWN["has_news"], (machine_us(), *group))
+            row = await self._db.row(_OWN["has_news"], (upto, machine_us(), *group))
             if row is None:
                 raise no_group(group)
             _, news, due_in = row
             if not news and (due_in is None or due_in > 0):
                 return Fetched([], due_in)
-            fetched = await self._do(lambda on: _fetch(on, group, consumer, limit))
+            fetched = await self._do(lambda on: _fetch(on, group, consumer, limit, upto))
             if fetched is None:
                 raise no_group(group)
             if fetched:
@@ -102,7 +112,7 @@ class SqliteTransport:
     async def answer(self, answers: Sequence[Answer]) -> Sequence[bool]:
         """See TransportBackend."""
         for answer in answers:
-            _place(answer.place)
+            _held(answer.place)
         return await self._db.write(self._answer, answers, 0, given_back(answers))
 
     async def status(self, group: Group) -> tuple[int, int, int, int | None]:
@@ -114,7 +124,12 @@ class SqliteTransport:
         ((delivered, dead, oldest),) = await self._db.fetch(_OWN["get_status"], {"id": found.id})
         waiting, position = 0, found.position
         while True:
-            params = {"namespace": group.namespace, "position": position, "limit": _LOOK_AT}
+            params = {
+                "namespace": group.namespace,
+                "position": position,
+                "upto": INT64_MAX,
+                "limit": _LOOK_AT,
+            }
             rows = await self._db.fetch(_OWN["list_messages"], params)
             ours = [StoredMessage(*message) for _, *message in rows if found.wants(message[1])]
             waiting += len(ours)
@@ -191,12 +206,13 @@ class SqliteTransport:
 
 
 class PublishMessages:
-    """Adds messages to the log."""
+    """Adds messages to the log. The answer is the number after which theirs come."""
 
-    def apply(self, on: SqliteConnection, items: Sequence[Publish], *, repeat: bool) -> list[None]:
+    def apply(self, on: SqliteConnection, items: Sequence[Publish], *, repeat: bool) -> list[int]:
         """See Batch."""
         del repeat  # the message id is looked up in any case
-        now, commit_id, *_ = on.moments.begin()
+        now, before, *_ = on.moments.begin()
+        commit_id = before
         for namespace, subject, message_id, trace_id, payload in items:
             known = on.execute(_OWN["find_message"], (message_id, namespace, now - DEDUPE_US)).get
             if known is None:
@@ -206,7 +222,7 @@ class PublishMessages:
                     (commit_id, namespace, subject, message_id, now, trace_id, payload),
                 )
         on.moments.gave_out(commit_id)
-        return [None for _ in items]
+        return [before for _ in items]
 
 
 class Works:
@@ -233,20 +249,20 @@ class AnswerDeliveries:
 
     def _answer(self, on: SqliteConnection, answer: Answer, *, repeat: bool) -> bool:
         group, place, number, due_us, _ = answer
-        commit_id = _place(place)
+        group_id, commit_id = _held(place)
         found = _find(on, group)
-        if found is None:
+        if found is None or found.id != group_id:  # another one has its name
             return False
         if due_us != ACK:
             on.execute(
-                _OWN["set_due"], (on.moments.begin()[0] + due_us, found.id, commit_id, number)
+                _OWN["set_due"], (on.moments.begin()[0] + due_us, group_id, commit_id, number)
             )
             return on.raw.changes() > 0
-        on.execute(_OWN["ack"], (found.id, commit_id, number))
+        on.execute(_OWN["ack"], (group_id, commit_id, number))
         if on.raw.changes() > 0:
             return True
         # A commit may be told to have failed and be there. Then nothing is left of the delivery.
-        return repeat and on.execute(_OWN["find_delivery"], (found.id, commit_id)).get is None
+        return repeat and on.execute(_OWN["find_delivery"], (group_id, commit_id)).get is None
 
 
 class FoundGroup(NamedTuple):
@@ -273,8 +289,10 @@ def _find(on: SqliteConnection, group: Group) -> FoundGroup | None:
     return None if row is None else _group(row)
 
 
-def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> list[Delivered] | None:
-    """Messages that are due again, then new ones; None: there is no such group."""
+def _fetch(
+    on: SqliteConnection, group: Group, consumer: str, limit: int, upto: int
+) -> list[Delivered] | None:
+    """Messages that are due again, then new ones up to there; None: there is no such group."""
     found = _find(on, group)
     if found is None:
         return None
@@ -287,20 +305,28 @@ def _fetch(on: SqliteConnection, group: Group, consumer: str, limit: int) -> lis
             on.execute(_OWN["give_up"], (now, found.id, commit_id))
             continue
         on.execute(_OWN["deliver_again"], (due_at, consumer, found.id, commit_id))
-        delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", number + 1))
+        place = held_place(found.id, commit_id)
+        delivered.append(Delivered(StoredMessage(*message), place, number + 1))
     position = found.position
-    place = (group.namespace, position, _LOOK_AT)
-    news: list[Any] = on.execute(_OWN["list_messages"], place).fetchall()
+    ahead = (group.namespace, position, upto, _LOOK_AT)
+    news: list[Any] = on.execute(_OWN["list_messages"], ahead).fetchall()
     for commit_id, *message in news:
         if len(delivered) == limit:
             break
         position = commit_id
         if found.wants(message[1]):
             on.execute(_OWN["deliver"], (found.id, commit_id, due_at, consumer))
-            delivered.append(Delivered(StoredMessage(*message), f"{commit_id:x}", 1))
+            place = held_place(found.id, commit_id)
+            delivered.append(Delivered(StoredMessage(*message), place, 1))
     if position > found.position:
         on.execute(_OWN["move_group"], (position, found.id))
     return delivered
+
+
+def _held(place: str) -> tuple[int, int]:
+    """The id of the group that a delivery is of, and the number of its message."""
+    group_id, commit_id = (min(part, INT64_MAX) for part in read_held(place, 2))
+    return group_id, commit_id
 
 
 def _place(place: str) -> int:

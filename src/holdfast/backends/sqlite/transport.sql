@@ -57,6 +57,7 @@ SELECT
         FROM hf.messages AS m
         WHERE m.namespace = g.namespace
           AND m.commit_id > g.position
+          AND m.commit_id <= :upto
     ),
     (
         SELECT min(d.due_at)
@@ -96,6 +97,7 @@ SELECT commit_id, message_id, subject, published_at, trace_id, payload
 FROM hf.messages
 WHERE namespace = :namespace
   AND commit_id > :position
+  AND commit_id <= :upto
 ORDER BY commit_id
 LIMIT :limit
 

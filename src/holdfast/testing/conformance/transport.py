@@ -260,6 +260,48 @@ async def test_who_held_a_message_before_it_died_cannot_answer_for_its_next_life
 
 
 @TRANSPORT
+async def test_who_held_a_message_of_a_deleted_group_cannot_answer_for_its_successor(
+    world: World,
+) -> None:
+    transport = world.store.transport
+    await transport.publish("a", 1)
+    await transport.create_group("g", "a", from_start=True)
+    async with transport.consumer("g") as consumer:
+        old = await _next(consumer)
+        assert await transport.delete_group("g") is True
+        assert await transport.create_group("g", "a", from_start=True) is True
+        assert await old.ack() is False
+        new = await _next(consumer)
+        assert (new.message, new.number) == (old.message, old.number)
+        assert await old.extend(3600) is False
+        assert await old.nak() is False
+        assert await old.ack() is False
+        assert await consumer.nak_batch([old]) == 0
+        assert await consumer.ack_batch([old, new]) == 1
+        status = await transport.status("g")
+        assert (status.waiting, status.delivered, status.dead) == (0, 0, 0)
+
+
+@CLOCK
+async def test_who_held_a_message_of_a_deleted_group_does_not_keep_it_from_others(
+    world: World,
+) -> None:
+    transport = world.store.transport
+    await transport.publish("a", 1)
+    await transport.create_group("g", "a", from_start=True, ack_timeout=30)
+    async with transport.consumer("g") as consumer:
+        old = await _next(consumer)
+        await transport.delete_group("g")
+        await transport.create_group("g", "a", from_start=True, ack_timeout=30)
+        new = await _next(consumer)
+        assert await old.extend(3600) is False
+        await world.move_clock(31)
+        again = await _next(consumer)
+        assert (again.message, again.number) == (new.message, 2)
+        assert await again.ack() is True
+
+
+@TRANSPORT
 @pytest.mark.parametrize("place", ["", "x", "0x1", "1_0", "+1", "1.", "\u0663", b"1", 1])
 async def test_places_that_no_dead_letter_has_are_refused(world: World, place: Any) -> None:  # noqa: ANN401 - wrong on purpose
     transport = world.store.transport
@@ -508,6 +550,36 @@ async def test_publishing_joins_the_transaction(world: World) -> None:
             await tx.records.put("r", {"x": 1})
             await tx.transport.publish("a", "kept")
         assert (await _next(consumer)).message.payload == "kept"
+
+
+@needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
+async def test_a_message_is_not_delivered_before_its_transaction_commits(world: World) -> None:
+    store, other = world.store, world.store.namespace("other")
+    await store.transport.create_group("g", ">")
+    await other.transport.create_group("g", ">")
+    await store.transport.publish("a", "before")
+    async with store.transaction() as tx:
+        await tx.transport.publish("a", "first")
+        await tx.cells.set("c", 1)
+        await tx.transport.publish("a", "second")
+        await tx.namespace("other").transport.publish("a", "elsewhere")
+        assert await tx.namespace("other").transport.fetch("g") is None
+        if (delivery := await tx.transport.fetch("g")) is not None:
+            # PostgreSQL holds messages back while any older transaction of the server is open.
+            assert delivery.message.payload == "before"
+            assert await delivery.ack() is True
+        assert await tx.transport.fetch("g") is None
+        await tx.transport.create_group("new", ">", from_start=True)
+        while (delivery := await tx.transport.fetch("new")) is not None:
+            assert delivery.message.payload == "before"
+            assert await delivery.ack() is True
+    async with store.transport.consumer("g") as consumer, other.transport.consumer("g") as another:
+        found = await _payloads(consumer)
+        assert found[-2:] == ["first", "second"]
+        assert found[:-2] in ([], ["before"])
+        assert await _payloads(another) == ["elsewhere"]
+    async with store.transport.consumer("new") as consumer:
+        assert (await _payloads(consumer))[-2:] == ["first", "second"]
 
 
 @needs(Capability.TRANSPORT, Capability.TRANSACTIONS)

@@ -6,17 +6,22 @@
 -- ARGV  1  group
 --       2  number of the message
 --       3  1: deliver it again
---       4  1: a repeat, so the first try may have been applied
+--       4  operation id
 --
--- Gives false if there is no such group, 1 if there was that dead letter, else 0.
---# parts clock transport
+-- Gives false if there is no such group, 1 if there was that dead letter, also if it was so for an
+-- earlier try of the same operation; else 0.
+--# parts clock transport ending
 local base, name, place = KEYS[1], ARGV[1], place_of(tonumber(ARGV[2]))
-local numbers = base .. ':n:' .. name
+local numbers, op = base .. ':n:' .. name, ARGV[4]
+local known = redis.call('GET', ending_of(base, op))
+if known then
+  return tonumber(known)
+end
 if redis.call('EXISTS', base .. ':g:' .. name) == 0 then
   return false
 end
 if redis.call('ZREM', base .. ':l:' .. name, place) == 0 then
-  return tonumber(ARGV[4])
+  return note_ending(base, op, 0)
 end
 if ARGV[3] == '1' then
   local last = tonumber((string.match(redis.call('HGET', numbers, place), '^%d+')))
@@ -25,4 +30,4 @@ if ARGV[3] == '1' then
 else
   redis.call('HDEL', numbers, place)
 end
-return 1
+return note_ending(base, op, 1)

@@ -3,11 +3,16 @@
 --
 -- KEYS  1  base of the namespace
 -- ARGV  1  name
---       2  1: a repeat, so the first try may have been applied
+--       2  operation id
 --
--- Gives 1 if it was there, else 0.
-local base, name = KEYS[1], ARGV[1]
+-- Gives 1 if it was there, also if it was so for an earlier try of the same operation; else 0.
+--# parts ending
+local base, name, op = KEYS[1], ARGV[1], ARGV[2]
+local known = redis.call('GET', ending_of(base, op))
+if known then
+  return tonumber(known)
+end
 for _, kind in ipairs({ ':g:', ':d:', ':n:', ':l:' }) do
   redis.call('UNLINK', base .. kind .. name)
 end
-return math.max(redis.call('ZREM', base .. ':groups', name), tonumber(ARGV[2]))
+return note_ending(base, op, redis.call('ZREM', base .. ':groups', name))

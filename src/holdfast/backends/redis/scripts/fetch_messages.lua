@@ -8,7 +8,8 @@
 --       3  how many at most
 --
 -- Gives false if there is no such group. Else 1 if there may be more, in how many µs something
--- is due (or false); then for each: number, delivery, id, subject, time, payload, trace id.
+-- is due (or false), which operation made the group; then for each: number, delivery, id, subject,
+-- time, payload, trace id.
 --# parts clock transport
 local MORE, DUE = 1, 2
 local base, name, consumer, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -18,7 +19,7 @@ if not group then
   return false
 end
 local now = read_clock(KEYS[2])
-local reply, found = { 0, false }, 0
+local reply, found = { 0, false, group.op }, 0
 local again = digits(now + group.timeout)
 
 local function deliver(number, delivery, fields)

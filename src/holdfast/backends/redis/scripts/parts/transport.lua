@@ -47,15 +47,18 @@ local function chooser(patterns)
   end
 end
 
--- The group's settings and position; nil if there is no such group.
+-- The group's settings, position, and by which operation it was made: that tells it from others
+-- of its name. Nil if there is no such group.
 local function read_group(base, name)
-  local found = redis.call('HMGET', base .. ':g:' .. name, 'subjects', 'timeout', 'most', 'position')
+  local found = redis.call(
+    'HMGET', base .. ':g:' .. name, 'subjects', 'timeout', 'most', 'position', 'op'
+  )
   if not found[1] then
     return nil
   end
   return {
     wants = chooser(found[1]), timeout = tonumber(found[2]), most = tonumber(found[3]),
-    position = tonumber(found[4]),
+    position = tonumber(found[4]), op = found[5] or '',
   }
 end
 

@@ -1,0 +1,1 @@
+-- Nothing to do here: answers are looked at in Python. See this migration of PostgreSQL's.

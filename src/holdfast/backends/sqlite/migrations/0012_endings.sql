@@ -1,0 +1,1 @@
+-- Nothing to do here: SQLite tells what became of a commit. See this migration of PostgreSQL's.
