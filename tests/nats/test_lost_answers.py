@@ -17,6 +17,7 @@ from holdfast.testing.proxy import FaultProxy
 
 CUTS = int(os.environ.get("HOLDFAST_CUTS", "20"))
 SEED = os.environ.get("HOLDFAST_SEED", "1")
+PATIENCE = 15.0
 WRITE = b"Nats-Expected-Last-Subject-Sequence"
 
 
@@ -151,3 +152,36 @@ def test_a_write_that_others_came_before_is_done(server: NatsServer) -> None:
         found = store.records.get("a")
         assert found is not None
         assert found.fields == {"n": b"ours", "m": b"theirs"}
+
+
+def test_a_record_that_expired_before_anybody_looked_cannot_be_told(server: NatsServer) -> None:
+    """Our write is stored, its answer lost, and the server removes the record: what it leaves
+    does not prove that there was none."""
+    url = server.fresh_url()
+    with (
+        FaultProxy(ADDRESS, server.port, answered=bool) as proxy,
+        holdfast.open(proxy.through(url), config=StoreConfig(call_timeout=20)) as store,
+        holdfast.open(url) as other,
+    ):
+        store.records.put("before", {"n": 0})
+        proxy.cut_before_reply(WRITE)
+        backend = store._backend  # noqa: SLF001 - to come between two of its steps
+        assert hasattr(backend, "_db")
+        connection = backend._db.connection  # noqa: SLF001
+        reconnected = connection.on_reconnect
+        removed: list[str] = []
+
+        def meanwhile() -> None:
+            with other.records.watch() as watch:
+                while (change := watch.next(PATIENCE)) is not None:
+                    if isinstance(change, holdfast.RecordChange) and change.record is None:
+                        removed.append(change.key)
+                        break
+            reconnected()
+
+        connection.on_reconnect = meanwhile
+        with pytest.raises(holdfast.Unavailable, match="cannot be told") as caught:
+            store.records.put("a", {"n": 1}, ttl=0.05)
+        assert caught.value.outcome_unknown
+        assert removed == ["a"]
+        assert store.records.get("a") is None

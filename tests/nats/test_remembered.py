@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
 import pytest
 
 import holdfast
 from holdfast import Store
 from holdfast.backends.nats.connection import Connection
 from holdfast.testing.nats import NatsServer
+
+PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -60,6 +66,27 @@ def test_a_refusal_is_never_from_memory(server: NatsServer) -> None:
         ours.records.put("a", {"x": 1})
         theirs.records.put("a", {"x": 2})
         assert ours.records.compare_and_swap("a", "x", 2, 3)
+
+
+def test_an_expired_records_operation_is_known_until_the_server_removes_it(store: Store) -> None:
+    op = uuid4()
+    began = time.monotonic()
+    store.records.put("a", {"x": 1}, ttl=0.05, op_id=op)
+    _until(lambda: store.records.get("a") is None)
+
+    def written_anew() -> bool:
+        store.records.put("a", {"x": 1}, op_id=op)
+        return store.records.get("a") is not None
+
+    _until(written_anew)
+    assert time.monotonic() - began > 1  # which the server keeps it for, to be on the safe side
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _found(store: Store) -> dict[str, bytes]:

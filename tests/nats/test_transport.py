@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import AsyncStore, StoreConfig
+from holdfast.backends.nats import wakes
 from holdfast.backends.nats.subjects import cover
 from holdfast.facets.transport import pattern_regex
 from holdfast.runtime.blocking import run
@@ -240,6 +241,30 @@ def test_consumers_in_several_stores_share_a_group(server: NatsServer) -> None:
             await store.close()
 
     asyncio.run(main())
+
+
+def test_who_waits_is_woken_when_a_delivery_is_due_sooner(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakes, "_PATIENCE", 10 * PATIENCE)  # nobody looks without being woken
+    url = server.fresh_url()
+
+    async def shorten() -> None:
+        async with await holdfast.open_async(url) as store, await holdfast.open_async(url) as other:
+            await store.transport.create_group("g", "a", ack_timeout=20 * PATIENCE)
+            await store.transport.publish("a", 1)
+            async with store.transport.consumer("g") as holds, other.transport.consumer("g") as two:
+                delivery = await holds.next(PATIENCE)
+                assert delivery is not None
+                waiting = asyncio.ensure_future(two.next(PATIENCE))
+                assert await holds.next(0.5) is None  # and meanwhile the other one waits
+                assert await delivery.extend(0.1) is True
+                async with asyncio.timeout(PATIENCE / 2):  # when its own is over it looks again
+                    again = await waiting
+                assert again is not None
+                assert again.number == 2
+
+    asyncio.run(shorten())
 
 
 def test_a_group_that_asks_for_other_subjects_gets_them_from_then_on(server: NatsServer) -> None:

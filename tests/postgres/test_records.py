@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -120,3 +121,18 @@ def test_a_look_for_old_entries_reads_none_that_are_new(url: str) -> None:
             ).fetchall()
     ((read,),) = found
     assert read <= 1  # the oldest
+
+
+def test_an_expired_records_operation_is_known_for_a_day_after_it_is_buried(url: str) -> None:
+    op = uuid4()
+    with holdfast.open(f"{url}?schema=buried") as store:
+        store.records.put("a", {"x": 1}, ttl=100, op_id=op)
+        run(move_clock(store, 101))  # type: ignore[arg-type]
+        assert store.records.purge() == 1
+        run(move_clock(store, TWO_DAYS / 2 - 100))  # type: ignore[arg-type]
+        store.records.put("a", {"x": 1}, op_id=op)
+        assert store.records.get("a") is None
+        run(move_clock(store, 200))  # type: ignore[arg-type]
+        assert store.records.purge() == 1
+        store.records.put("a", {"x": 1}, op_id=op)
+        assert store.records.get_field("a", "x") == b"1"

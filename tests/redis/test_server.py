@@ -391,6 +391,15 @@ def test_a_removed_record_can_be_written_again(server: ValkeyServer, client: Any
         assert store.records.get("a") == holdfast.Record({"y": b"1"})
 
 
+def test_a_removed_records_operation_is_not_known(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
+    op = uuid4()
+    with holdfast.open(server.url(prefix="removed")) as store:
+        store.records.put("a", {"x": 1}, ttl=0.05, op_id=op)
+        _until(lambda: not client.exists("removed:{default}:r:a"), "the server to remove it")
+        store.records.put("a", {"x": 1}, op_id=op)
+        assert store.records.get("a") == holdfast.Record({"x": b"1"})
+
+
 def test_a_deleted_record_leaves_nothing_after_a_day(server: ValkeyServer, client: Any) -> None:  # noqa: ANN401 - redis-py's
     with holdfast.open(server.url(prefix="grave")) as store:
         with store.records.watch() as watch:

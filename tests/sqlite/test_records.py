@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
 import apsw
 
@@ -50,3 +51,18 @@ def test_what_writes_leave_goes_as_fast_as_it_comes_in_large_batches_too(tmp_pat
     # Buried in the round after, dropped in the next.
     assert _count(path, "holdfast_records") <= 4 * RECORDS
     assert _count(path, "holdfast_record_changes") <= 4 * RECORDS
+
+
+def test_an_expired_records_operation_is_known_for_a_day_after_it_is_buried(tmp_path: Path) -> None:
+    op = uuid4()
+    with holdfast.open(f"sqlite:///{tmp_path}/x.db") as store:
+        store.records.put("a", {"x": 1}, ttl=100, op_id=op)
+        run(move_clock(store, 101))  # type: ignore[arg-type]
+        assert store.records.purge() == 1
+        run(move_clock(store, TWO_DAYS / 2 - 100))  # type: ignore[arg-type]
+        store.records.put("a", {"x": 1}, op_id=op)
+        assert store.records.get("a") is None
+        run(move_clock(store, 200))  # type: ignore[arg-type]
+        assert store.records.purge() == 1
+        store.records.put("a", {"x": 1}, op_id=op)
+        assert store.records.get_field("a", "x") == b"1"

@@ -18,6 +18,7 @@ no time to live. Setting a field to None removes it. What is expected as None mu
 
 An applied write leaves its operation id with the record, a delete too (for OP_MEMORY_US): the
 same id again, if nothing else was written to the record since, changes nothing and was applied.
+One that leaves an absent record absent is applied too, but leaves nothing, also not its id.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakMethod
 
 from holdfast.backends.nats.cells import NatsCells
 from holdfast.backends.nats.change import Writer
@@ -101,7 +102,13 @@ class NatsBackend:
             db, self._stream, self._events, self._clock, self._appended, namespaces=self._namespaces
         )
         db.on_close = self._wake_all  # so that who waits finds the store closed
-        db.connection.on_reconnect = self._reconnected
+        reconnected = WeakMethod(self._reconnected)  # see Connection.hear
+
+        def tell() -> None:
+            if (call := reconnected()) is not None:
+                call()
+
+        db.connection.on_reconnect = tell
 
     async def open(self) -> None:
         """Connect, and find or make the stream."""
@@ -119,7 +126,7 @@ class NatsBackend:
 
     def follow_records(self, namespace: str) -> tuple[RecordLog, Listener]:
         """See Facets."""
-        listener = self._hints.listen(namespace_token(namespace))
+        listener = self._hints.listen(self._db, namespace_token(namespace))
         log = NatsRecordLog(self._db, self._stream, self._clock, self.records, self._hints)
         return log, listener
 
@@ -129,11 +136,11 @@ class NatsBackend:
 
     def follow_events(self, namespace: str) -> tuple[EventLog, Listener]:
         """See EventFacets."""
-        return NatsEventLog(self._db, self._events), self._appended.listen(namespace)
+        return NatsEventLog(self._db, self._events), self._appended.listen(self._db, namespace)
 
     def follow_transport(self, namespace: str) -> Listener:
         """See Facets."""
-        return self._wakes.listen(namespace)
+        return self._wakes.listen(self._db, namespace)
 
     def session(self, order: Order) -> OpenSession:
         """See Facets."""

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
+from weakref import WeakMethod
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -74,8 +75,17 @@ class Connection:
         found = self._client.connected_server_version
         return (found.major, found.minor)
 
-    async def hear(self, subject: str, callback: Hear) -> None:
-        """Call that for each message on the subject, also after a reconnect."""
+    async def hear(self, subject: str, method: Hear) -> None:
+        """Call that for each message on the subject, also after a reconnect.
+
+        As long as its object lives: the loop, which holds this, is not to hold a forgotten store.
+        """
+        heard = WeakMethod(method)
+
+        async def callback(message: Msg) -> None:
+            if (call := heard()) is not None:
+                await call(message)
+
         new = subject not in self._heard
         self._heard[subject] = callback
         if new and self._client is not None:

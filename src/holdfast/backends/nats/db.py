@@ -1,18 +1,22 @@
-"""The leaf: where the calls of a store run.
+"""The leaf: where the calls of a store run, until it is closed or nobody holds it any more.
 
-nats-py needs an event loop. Under asyncio that is the caller's. A blocking store has a thread
-of its own with a private loop: a call is handed to it, and the caller's thread waits. Calls of
-many threads are under way there together.
+Everything of a store holds its NatsDb, and nothing on the loop does, but for calls that are
+under way: what is begun beside them must not. So it is collected when nobody holds anything of
+the store any more, and then its connection and its thread end (see home.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.backends.nats.connection import Connection
+from holdfast.backends.nats.home import CallersLoop, Home, OwnThread
 from holdfast.errors import StoreClosed
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
@@ -26,7 +30,8 @@ class NatsDb:
     def __init__(self, connection: Connection, runtime: Runtime) -> None:
         self.connection = connection
         self.runtime = runtime
-        self._home: _Home = _OwnThread() if isinstance(runtime, BlockingRuntime) else _CallersLoop()
+        self._freed = True  # until there is something to free
+        self._home: Home = OwnThread() if isinstance(runtime, BlockingRuntime) else CallersLoop()
         self._lock = threading.Lock()
         self._closed = False
         self._under_way = 0
@@ -34,6 +39,7 @@ class NatsDb:
         self._finish = runtime.once(self._drain_and_free)
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_close: Callable[[], None] = lambda: None
+        self._freed = False
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of the work, done on the connection's loop."""
@@ -49,7 +55,7 @@ class NatsDb:
         return result
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let the work go on beside the calls, until it ends or the store is closed."""
+        """Let the work go on beside the calls, until it ends or the store does."""
         try:
             self.runtime.check()
             with self._lock:
@@ -90,6 +96,7 @@ class NatsDb:
     async def _drain_and_free(self) -> None:
         await self._home.result(self._home.start(self._free()))
         await self._home.end()
+        self._freed = True
 
     async def _free(self) -> None:
         try:
@@ -97,67 +104,20 @@ class NatsDb:
                 self._idle.clear()
                 await self._idle.wait()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.connection.close()
+            await _disconnect(self.connection, self._tasks)
+
+    def __del__(self) -> None:
+        if self._freed or not self.runtime.at_home:
+            return
+        self._freed = True
+        # At its end a program's threads stand still, and the system frees what they have.
+        if not sys.is_finalizing():
+            self._home.abandon(partial(_disconnect, self.connection, self._tasks))
+        warnings.warn(f"unclosed store on {self.connection.where}", ResourceWarning, stacklevel=2)
 
 
-class _Home(Protocol):
-    """The loop, as callers reach it."""
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Any:  # noqa: ANN401 - its own handle
-        """Begin the work."""
-
-    async def result(self, waiting: Any) -> Any:  # noqa: ANN401 - whatever the work gives
-        """What the work came to."""
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Call that on the loop."""
-
-    async def end(self) -> None:
-        """Free the loop."""
-
-
-class _CallersLoop:
-    def start(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        return work
-
-    async def result(self, waiting: Coroutine[Any, Any, T]) -> T:
-        return await waiting
-
-    def post(self, call: Callable[[], None]) -> None:
-        call()
-
-    async def end(self) -> None:
-        pass
-
-
-class _OwnThread:
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="holdfast nats", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Any:  # noqa: ANN401 - see _Home
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def result(self, waiting: Any) -> Any:  # noqa: ANN401 - see _Home
-        try:
-            return waiting.result()
-        except BaseException:
-            waiting.cancel()  # the caller was interrupted (Ctrl-C): nobody waits any more
-            raise
-
-    def post(self, call: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(call)
-
-    async def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+async def _disconnect(connection: Connection, tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await connection.close()

@@ -13,8 +13,9 @@ time of some 30 entries, because the server makes a store of its own for each ba
 
 Consumers of one group in this process take turns; against others the conditions decide, and who
 loses looks again. To list a group's deliveries takes long, so it is done only when one of them
-can be due: at the time that the last list told, when somebody gave one back (`returned`), and
-an `ack_timeout` after the last list, because no delivery that was made since is due sooner.
+can be due: at the time that the last list told, when one was given back or is due sooner than
+it was (`returned`), and an `ack_timeout` after the last list, because no delivery that was made
+since is due before that.
 """
 
 from __future__ import annotations

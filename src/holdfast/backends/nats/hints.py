@@ -35,7 +35,7 @@ class Hints:
     """See above."""
 
     def __init__(self, db: NatsDb, stream: Stream, poll_interval: float) -> None:
-        self._db = db
+        self._connection = db.connection  # not the db: see there
         self._stream = stream
         self._poll_interval = poll_interval
         self.hub = Hub(db.runtime, self._patience)
@@ -50,14 +50,14 @@ class Hints:
         self.heard = 0
         """The highest sequence number that was heard of."""
 
-    def listen(self, namespace_token: str) -> Listener:
+    def listen(self, db: NatsDb, namespace_token: str) -> Listener:
         """One who hears of the namespace's records."""
         listener = self.hub.listen((LOG, namespace_token))
         with self._lock:
             start = not self._kept
             self._kept = True
         if start:
-            self._db.begin(self._keep())
+            db.begin(self._keep())
         return listener
 
     def lost(self) -> None:
@@ -74,7 +74,7 @@ class Hints:
         return _PATIENCE if self._alive else self._poll_interval
 
     async def _keep(self) -> None:
-        await self._db.connection.hear(self._inbox, self._told)
+        await self._connection.hear(self._inbox, self._told)
         while True:
             try:
                 await self._follow()

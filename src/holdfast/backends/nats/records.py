@@ -204,16 +204,16 @@ class RecordChange:
         write, body = self._write, body_of(found)
         live = body.live(now_us)
         fields = apply_write(write, body.fields if live else {}, now_us)
-        if fields is None:
-            return Decided(answer=False)
+        if fields is None or not (fields or live):
+            return Decided(answer=fields is not None)  # applied: it was absent, and it is
         until = expiry(write, (body.expires_at or None) if live else None, now_us)
         base = found.seq if found else 0
         after = Body(fields, until or 0, now_us, write.op_id, base)
         return _stored(after, now_us)
 
     def surely_undone(self, found: Entry | None, base: int | None) -> bool:
-        """See Change."""
-        return base is not None and found is not None and body_of(found).base == base
+        """See Change. A marker of the server proves nothing: ours may have expired."""
+        return found is not None and found.data != b"" and body_of(found).base == base
 
     def uncertain(self) -> StoreError:
         """See Change."""

@@ -164,15 +164,20 @@ class NatsTransport:
             found = await self._deliveries.get_open(group_id, place, deadline)
             if found is None or found.body.number != answer.number:
                 return False
+            body = found.body
             if answer.due_us == ACK:
                 write = self._deliveries.done(group_id, place, found.revision)
             else:
                 due_at = await self._clock.now_us(deadline) + answer.due_us
-                body = replace(found.body, due_at=due_at, op_id=uuid4().bytes)
+                body = replace(body, due_at=due_at, op_id=uuid4().bytes)
                 write = self._deliveries.set_open(group_id, place, body, found.revision)
             if await swap(self._stream, [write], deadline) is not None:
-                if answer.again:
+                # Others know of the time that it was due at: a later one they find out by looking.
+                sooner = body.due_at < found.body.due_at
+                if answer.again or sooner:
                     await self._groups.tell_returned(answer.group, deadline)
+                if sooner and not answer.again:  # else all are told at once, by `_answer_all`
+                    await self._wakes.tell(answer.group.namespace)
                 return True
 
     async def _held(self, group: Group, deadline: float) -> Held:

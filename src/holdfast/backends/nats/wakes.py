@@ -25,7 +25,7 @@ class Wakes:
     """See above."""
 
     def __init__(self, db: NatsDb, stream: Stream, poll_interval: float, word: str) -> None:
-        self._db = db
+        self._connection = db.connection  # not the db: see there
         self._stream = stream
         self._word = word
         self._root = f"{stream.root}.{word}."
@@ -35,14 +35,14 @@ class Wakes:
         self._asked = False
         self._hearing = False
 
-    def listen(self, namespace: str) -> Listener:
+    def listen(self, db: NatsDb, namespace: str) -> Listener:
         """One who hears of what is new in the namespace."""
         listener = self.hub.listen((self._word, namespace_token(namespace)))
         with self._lock:
             start = not self._asked
             self._asked = True
         if start:
-            self._db.begin(self._hear())
+            db.begin(self._hear())
         return listener
 
     async def tell(self, namespace: str) -> None:
@@ -50,14 +50,14 @@ class Wakes:
         token = namespace_token(namespace)
         self.hub.tell([(self._word, token)])
         with contextlib.suppress(NotSent):
-            await self._db.connection.tell(self._root + token, b"", {})
+            await self._connection.tell(self._root + token, b"", {})
 
     def _patience(self) -> float:
         return _PATIENCE if self._hearing else self._poll_interval
 
     async def _hear(self) -> None:
         try:
-            await self._db.connection.hear(f"{self._root}*", self._told)
+            await self._connection.hear(f"{self._root}*", self._told)
             await self._stream.info(self._stream.deadline())  # now the server knows of it
         except StoreError:
             self._asked = False  # the next listener tries again

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast import Capability, InvalidArgument, Record, Stamp, StoreConfig
+from holdfast.aio.records import AsyncRecords
 from holdfast.testing.plugin import needs
 from holdfast.testing.world import World
 
@@ -351,6 +353,66 @@ async def test_a_refusal_is_not_remembered(world: World) -> None:
     assert await records.compare_and_swap("a", "x", "1", "2", op_id=op) is False
     await records.put("a", {"x": 1})
     assert await records.compare_and_swap("a", "x", "1", "2", op_id=op) is True
+
+
+def _to_nothing(
+    records: AsyncRecords, op: UUID | None = None
+) -> list[Callable[[], Awaitable[object]]]:
+    """Writes that apply to an absent record, and leave it absent."""
+    return [
+        lambda: records.put("a", {}, op_id=op),
+        lambda: records.put("a", {"x": None}, ttl=100, op_id=op),
+        lambda: records.set_field("a", "x", None, op_id=op),
+        lambda: records.set_fields("a", {"x": None, "y": None}, op_id=op),
+        lambda: records.compare_and_swap("a", "x", None, None, op_id=op),
+        lambda: records.compare_and_set("a", expect={"y": None}, set={"x": None}, op_id=op),
+    ]
+
+
+@needs(Capability.RECORDS)
+async def test_what_leaves_an_absent_record_absent_is_not_remembered(world: World) -> None:
+    records = world.store.records
+    op = uuid4()
+    for deleted in (False, True):
+        for write in _to_nothing(records, op):
+            assert await write() in (None, True)
+        await records.put("a", {"x": 1}, op_id=op)
+        assert await records.get("a") == Record({"x": b"1"}), f"after a delete: {deleted}"
+        assert await records.delete("a") is True
+
+
+@needs(Capability.RECORDS)
+async def test_what_leaves_an_absent_record_absent_leaves_its_last_operation_known(
+    world: World,
+) -> None:
+    records = world.store.records
+    op = uuid4()
+    await records.put("a", {"x": 1})
+    assert await records.delete("a", op_id=op) is True
+    for write in _to_nothing(records):
+        await write()
+        assert await records.delete("a", op_id=op) is True
+    assert await records.delete("a") is False
+
+
+@needs(Capability.RECORDS)
+async def test_what_leaves_a_record_as_it_is_is_remembered(world: World) -> None:
+    records = world.store.records
+    before, op = uuid4(), uuid4()
+    await records.put("a", {"x": 1}, op_id=before)
+    for write in (
+        lambda: records.set_field("a", "x", 1, op_id=op),
+        lambda: records.set_field("a", "other", None, op_id=op),
+        lambda: records.set_fields("a", {}, op_id=op),
+        lambda: records.put("a", {"x": 1}, op_id=op),
+        lambda: records.compare_and_swap("a", "x", 1, 1, op_id=op),
+        lambda: records.compare_and_set("a", expect={}, set={}, op_id=op),
+        lambda: records.expire("a", None, op_id=op),
+    ):
+        assert await write() in (None, True)
+        await records.put("a", {"x": 2}, op_id=op)
+        assert await records.get_field("a", "x") == b"1"
+        await records.put("a", {"x": 1}, op_id=before)
 
 
 @needs(Capability.RECORDS)

@@ -61,6 +61,18 @@ async def test_a_refused_write_is_not_told(world: World) -> None:
 
 
 @WATCH
+async def test_what_leaves_an_absent_record_absent_is_not_told(world: World) -> None:
+    records = world.store.records
+    async with records.watch() as watch:
+        await _marker(watch)
+        await records.put("never", {})
+        await records.set_field("never", "x", None)
+        assert await records.compare_and_swap("never", "x", None, None) is True
+        await records.put("last", {"x": 1})
+        assert await _next(watch) == ("last", {"x": b"1"})
+
+
+@WATCH
 async def test_a_watch_goes_on_from_a_cursor(world: World) -> None:
     records = world.store.records
     await records.put("a", {"x": 1})

@@ -201,6 +201,45 @@ async def test_extend_keeps_a_message_longer(world: World) -> None:
 
 
 @CLOCK
+async def test_extend_can_also_shorten_the_time(world: World) -> None:
+    transport = world.store.transport
+    await transport.create_group("g", "a", ack_timeout=300)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as holds, transport.consumer("g") as waits:
+        delivery = await _next(holds)
+        assert await waits.next(0) is None  # who has looked is to find out too
+        assert await delivery.extend(30) is True
+        await world.move_clock(20)
+        assert await waits.next(0) is None
+        await world.move_clock(11)
+        again = await _next(waits)
+        assert (again.message.payload, again.number) == (1, 2)
+        assert await delivery.ack() is False
+        assert await again.ack() is True
+
+
+@needs(Capability.TRANSPORT, Capability.MOVABLE_CLOCK, Capability.SHARED)
+async def test_another_store_finds_what_was_shortened(world: World) -> None:
+    other = await world.open()
+    await world.store.transport.create_group("g", "a", ack_timeout=300)
+    await world.store.transport.publish("a", 1)
+    async with (
+        world.store.transport.consumer("g") as holds,
+        other.transport.consumer("g") as waits,
+    ):
+        delivery = await _next(holds)
+        assert await waits.next(0) is None
+        assert await delivery.extend(30) is True
+        assert await waits.next(0) is None
+        assert await delivery.extend(600) is True
+        assert await delivery.extend(30) is True
+        await world.move_clock(31)
+        again = await _next(waits)
+        assert again.number == 2
+        assert await again.ack() is True
+
+
+@CLOCK
 async def test_after_its_last_delivery_a_message_is_a_dead_letter(world: World) -> None:
     transport = world.store.transport
     await transport.create_group("g", "a", ack_timeout=30, max_deliveries=3)
