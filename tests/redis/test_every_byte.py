@@ -35,7 +35,8 @@ EFFECTS: dict[str, Count] = {
         ("set", "cas", "delete"), lambda client: int(client.get(f"{BASE}:commit") or 0)
     ),
     **dict.fromkeys(
-        ("put", "swap", "remove"), lambda client: int(client.hget(f"{BASE}:log", "n") or 0)
+        ("put", "swap", "remove"),
+        lambda client: int((client.hget(f"{BASE}:log", "n") or b"0").rstrip(b"!")),
     ),
     "publish": lambda client: int(client.xlen(f"{BASE}:messages")),
     "append": lambda client: _whole(client.xlen(f"{BASE}:events"), 3),

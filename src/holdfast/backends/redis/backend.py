@@ -18,6 +18,7 @@ from holdfast.backends.redis.protocol import Command
 from holdfast.backends.redis.records import RedisRecords
 from holdfast.backends.redis.records_index import RedisRecordIndexes
 from holdfast.backends.redis.records_watch import RedisRecordLog
+from holdfast.backends.redis.script import Script
 from holdfast.backends.redis.servers import Servers
 from holdfast.backends.redis.transport import RedisTransport
 from holdfast.backends.redis.watch import Subscriber
@@ -165,10 +166,13 @@ class RedisBackend:
 
     async def move_clock(self, by_us: int) -> None:
         """See Backend."""
-        # In two steps, so that repeating the second after a lost connection is harmless.
+        # In steps, so that repeating the second after a lost connection is harmless.
         clock = self._keys.clock(b"")
         (offset,) = await self._db.ask([(b"GET", clock)], clock)
         await self._db.ask([(b"SET", clock, b"%d" % (int(offset or 0) + by_us))], clock)
+        # Listed afterwards: whose first write comes later than that finds the offset by itself.
+        bases = [self._keys.base(name) for name in await self._namespaces.listed()]
+        await self._db.ask([Script("heed_clock").call(bases, [])], clock)
 
     async def close(self) -> None:
         """See Backend."""

@@ -5,7 +5,8 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
 
     hf:{default}:r:KEY       hash    a record: its fields, and one named NUL with what is ours
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
-    hf:{default}:log         hash    n -> number of the last change, with a ! if there are indexes;
+    hf:{default}:log         hash    n -> number of the last change, with a ! if there are indexes
+                                     or the clock was moved;
                                      number modulo 4,000 -> OP_ID KEY of that change
     hf:{default}:changes     zset    key -> number of its newest change: the log, compacted
     hf:{default}:lost        string  the highest number that is no longer in the log

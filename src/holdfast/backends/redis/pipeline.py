@@ -98,9 +98,13 @@ class Pipeline:
         if not left:
             return  # only what comes after the commands was lost
         sent = _Sent(left, self._frame, repeat=repeat)
+        settle = sent.settle if sent.single and not self._wait else None
         lease = self._pool.at_hand() or await self._take(sent)
+        missing = None
         try:
-            missing = await self._exchange(sent, lease.connection)
+            refused = await lease.connection.exchange(sent.all, sent.replies, settle=settle)
+            if not sent.settled:
+                missing = await self._finish(sent, lease.connection, refused=refused)
         except BaseException as exc:
             await lease.end(exc)
             if isinstance(exc, StoreError):
@@ -114,19 +118,17 @@ class Pipeline:
             if moved:
                 await self._follow(moved, repeat=repeat)
 
-    async def _exchange(self, sent: _Sent, connection: RedisConnection) -> str | None:
-        """Have all answers; what to say if too few replicas have it."""
-        simple = sent.single and not self._wait
-        refused = await connection.exchange(
-            sent.all, sent.replies, settle=sent.settle if simple else None
-        )
+    async def _finish(
+        self, sent: _Sent, connection: RedisConnection, *, refused: bool
+    ) -> str | None:
+        """Have all answers, also of unknown scripts; what to say if too few replicas have it."""
         if refused and await call_unknown(connection, sent.all, sent.replies):
             await connection.exchange(sent.after, [])  # that was too soon
-        if simple:
-            if not refused and not sent.settled:
-                sent.settle()
-            return None
-        return await self._missing_replicas(connection, sent.key) if self._wait else None
+        if self._wait:
+            return await self._missing_replicas(connection, sent.key)
+        if sent.single and not refused:
+            sent.settle()
+        return None
 
     async def _note_loss(self, sent: _Sent, error: StoreError) -> None:
         """Settle what was answered before the connection broke, and turn to another node."""

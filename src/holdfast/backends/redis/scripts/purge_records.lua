@@ -7,8 +7,9 @@
 --
 -- Gives how many.
 --# parts log index burial
-local log = open_log(KEYS[1], KEYS[2])
 log.indexes = log.indexes or list_indexes(log.base)
-local due = list_due(log, ARGV[1])
+local due = redis.call(
+  'ZRANGEBYSCORE', log.base .. ':due', '-inf', string.format('%d', log.now), 'LIMIT', 0, ARGV[1]
+)
 remove_due(log, due)
 return #due

@@ -27,7 +27,6 @@
 --# parts log
 local MOST = 5000 -- words at a time: what unpack takes is limited
 local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
-local log = open_log(KEYS[1], KEYS[2])
 
 local made
 local function seldom()
@@ -135,7 +134,7 @@ local function write(key, op, ttl, replace, few, ...)
   if expires > 0 then
     if afresh or expires ~= before then
       forget_at(record, expires, log.offset)
-      redis.call('ZADD', base .. ':due', digits(expires), key)
+      redis.call('ZADD', base .. ':due', string.format('%d', expires), key)
     end
   elseif before > 0 or (not live and not (new and not meta)) then
     redis.call('PERSIST', record)
@@ -150,17 +149,19 @@ end
 if not log.indexes then
   log.indexes = seldom().list_indexes(log.base)
 end
-local answers = {}
-for at, packed in ipairs(ARGV) do
-  answers[at] = write(cmsgpack.unpack(packed))
+for at = 1, #ARGV do
+  ARGV[at] = write(cmsgpack.unpack(ARGV[at]))
 end
 write_log(log)
 -- For every 16th change, some of what is no longer needed goes.
-local rounds = math.floor(log.number / TIDY_EVERY) - math.floor(log.first / TIDY_EVERY)
-if rounds > 0 then
-  local due = list_due(log, rounds * PURGE)
+if log.number % TIDY_EVERY < log.number - log.first then
+  local rounds = math.floor(log.number / TIDY_EVERY) - math.floor(log.first / TIDY_EVERY)
+  local due = redis.call(
+    'ZRANGEBYSCORE', log.base .. ':due', '-inf', string.format('%d', log.now),
+    'LIMIT', 0, rounds * PURGE
+  )
   if #due > 0 then
     seldom().remove_due(log, due)
   end
 end
-return answers
+return ARGV -- each answer in the place of its write

@@ -11,7 +11,7 @@ local function bury(log, record, key, op, number)
     forget_at(record, ends, log.offset)
   end
   redis.call('ZREM', base .. ':keys', key)
-  redis.call('ZADD', base .. ':due', digits(ends), key)
+  redis.call('ZADD', base .. ':due', string.format('%d', ends), key)
   update_indexes(log.indexes, base, record, key, false)
 end
 
@@ -19,7 +19,7 @@ end
 local function level(base, record, key)
   local number = redis.call('ZSCORE', base .. ':changes', key)
   if number and tonumber(number) > tonumber(redis.call('GET', base .. ':lost') or 0) then
-    redis.call('SET', base .. ':lost', digits(tonumber(number)))
+    redis.call('SET', base .. ':lost', string.format('%d', number))
   end
   redis.call('DEL', record)
   redis.call('ZREM', base .. ':changes', key)

@@ -15,49 +15,47 @@ local function parse_meta(meta)
   return tonumber(expires), tonumber(count)
 end
 
--- All digits of a whole number: tostring would give 1.7e+15.
-local function digits(number)
-  return string.format('%d', number)
-end
-
--- What a script knows of the namespace, and the changes that it makes: they are written down
--- together. The number that is kept ends in ! if there are indexes, so that nobody else asks for
--- them; `indexes` is nil until somebody has.
-local function open_log(base, clock)
-  local offset, time = redis.call('GET', clock) or 0, redis.call('TIME')
-  local kept = redis.call('HGET', base .. ':log', 'n')
+-- What the script knows of the namespace KEYS[1], by the clock KEYS[2], and the changes that it
+-- makes: they are written down together. Made here and not by a function, which each call of the
+-- script would have to make; for the same reason %d is written out wherever all digits of a number
+-- are wanted (tostring would give 1.7e+15). A table that grows costs as much as two that do not:
+-- these are as large as one change needs.
+local log = {
+  base = KEYS[1], first = 0, number = 0, now = 0, offset = 0, stamp = '', indexes = {},
+  size = 0, changes = { 0, 0 }, ops = { 'n', 0, 0, 0 },
+}
+do
+  local time, kept = redis.call('TIME'), redis.call('HGET', log.base .. ':log', 'n')
   local number = tonumber(kept)
-  local indexes = number and {}
-  if not number then -- an older version kept it in a key of its own
-    number = kept and string.sub(kept, 1, -2) or redis.call('GET', base .. ':number') or 0
+  if not number then
+    -- There is none yet, or it ends in !: there are indexes, or the clock was moved. Where it is
+    -- a plain number nobody has to ask for these. An older version kept it in a key of its own.
+    number = kept and string.sub(kept, 1, -2) or redis.call('GET', log.base .. ':number') or 0
+    log.offset = redis.call('GET', KEYS[2]) or 0
+    log.indexes = nil -- until somebody lists them
   end
-  local now = time[1] * 1000000 + time[2] + offset
-  return {
-    base = base, now = now, offset = offset, stamp = string.format(';%d;', now),
-    first = tonumber(number), number = tonumber(number), indexes = indexes,
-    size = 0, changes = {}, ops = { 'n', 0 }, forever = {},
-  }
+  log.first, log.number = tonumber(number), tonumber(number)
+  log.now = time[1] * 1000000 + time[2] + log.offset
+  log.stamp = string.format(';%d;', log.now)
 end
 
 -- What is ours of a record that the change with this number leaves. Numbers are slow to write:
 -- what comes before this one is the same for many puts of a script.
 local function format_meta(log, op, expires, count, number)
-  local middle = expires == 0 and log.forever[count]
-  if not middle then
-    middle = digits(expires) .. ';' .. count .. log.stamp
-    if expires == 0 then
-      log.forever[count] = middle
-    end
+  if expires ~= 0 or count ~= log.count then
+    log.count = expires == 0 and count
+    log.middle = string.format('%d;', expires) .. count .. log.stamp
   end
-  return op .. middle .. digits(number)
+  return op .. log.middle .. string.format('%d', number)
 end
 
 local function write_log(log)
   if log.size > 0 then
-    log.ops[2] = #log.indexes > 0 and log.number .. '!' or log.number
-    redis.call('HSET', log.base .. ':log', unpack(log.ops))
-    redis.call('ZADD', log.base .. ':changes', unpack(log.changes))
-    log.size, log.changes, log.ops = 0, {}, { 'n', 0 }
+    local marked = #log.indexes > 0 or tonumber(log.offset) ~= 0
+    log.ops[2] = marked and log.number .. '!' or log.number
+    redis.call('HSET', log.base .. ':log', unpack(log.ops, 1, log.size + 2))
+    redis.call('ZADD', log.base .. ':changes', unpack(log.changes, 1, log.size))
+    log.size = 0
   end
 end
 
@@ -80,10 +78,5 @@ end
 
 -- The server forgets the key by itself at that instant of the store's clock.
 local function forget_at(record, instant, offset)
-  redis.call('PEXPIREAT', record, digits(math.ceil((instant - offset) / 1000)))
-end
-
--- Up to `limit` keys of which something is due to be removed.
-local function list_due(log, limit)
-  return redis.call('ZRANGEBYSCORE', log.base .. ':due', '-inf', digits(log.now), 'LIMIT', 0, limit)
+  redis.call('PEXPIREAT', record, string.format('%d', math.ceil((instant - offset) / 1000)))
 end

@@ -25,7 +25,7 @@ local function set_more(record, more, stamped, now)
   local words = {}
   for at = 1, stamped and #stamped or 0, 2 do
     words[at] = stamped[at]
-    words[at + 1] = digits(math.floor((now + stamped[at + 1]) / 1000))
+    words[at + 1] = string.format('%d', math.floor((now + stamped[at + 1]) / 1000))
   end
   return set_words(record, words) + set_words(record, more or {})
 end
