@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 import types
 from collections import deque
@@ -109,6 +108,14 @@ class LoopCoalescer:
         self._task: asyncio.Task[None] | None = None
         self._leading = False
         self._alone = False  # the last turn of the loop brought nobody else
+
+    @property
+    def load(self) -> int:
+        """How many callers it has, without those who are just going on."""
+        batch = self.batch
+        if batch and not batch[0].settled:
+            return len(self.waiting) + len(batch)
+        return len(self.waiting)
 
     async def submit(self, unit: Unit) -> Sequence[Any]:
         """Queue the unit and wait for its outcome.
@@ -246,17 +253,14 @@ class _Lanes:
 
     def submit(self, unit: Unit) -> Coroutine[Any, Any, Sequence[Any]]:
         """Queue the unit where the fewest are, and wait for its outcome."""
-        best, least = self._lanes[0], sys.maxsize
+        first = self._lanes[0]
+        if first.load < _MANY:
+            return first.submit(unit)
         share = max(_MANY, sum(lane.taken for lane in self._lanes) // len(self._lanes))
         for lane in self._lanes:
-            load, batch = len(lane.waiting), lane.batch
-            if batch and not batch[0].settled:  # else its callers go on already
-                load += len(batch)
-            if load < least:
-                best, least = lane, load
-            if load < share:
-                break
-        return best.submit(unit)
+            if lane.load < share:
+                return lane.submit(unit)
+        return min(self._lanes, key=lambda lane: lane.load).submit(unit)
 
     async def drain(self) -> None:
         """Wait until nothing is left to do in any of them."""
