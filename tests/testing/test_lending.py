@@ -90,6 +90,8 @@ def test_who_still_holds_a_store_at_the_end_is_told(server: PostgresServer) -> N
 def use(store: Store) -> list[object]:
     """Put something into every table; what the store says to it, without times."""
     moved = store.now() - datetime.now(UTC) > timedelta(minutes=30)
+    store.transport.create_group("gone", "a.>")
+    store.transport.delete_group("gone")
     store.transport.create_group("g", "a.>")
     store.transport.publish("a.b", 1, message_id="m")
     delivery = store.transport.fetch("g")
