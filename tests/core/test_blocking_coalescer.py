@@ -6,6 +6,8 @@ Every unit tells when it is queued behind a flush, so nothing here waits for tim
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -468,23 +470,92 @@ def test_a_thread_interrupted_while_it_waits_for_a_hold_harms_nobody(flusher: Fl
     assert (first.result(), after.result()) == (["first"], ["after"])
 
 
-def test_a_stack_without_room_for_the_flush_leaves_the_lead() -> None:
+def test_a_thread_interrupted_where_its_leaving_begins_still_leaves(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flusher.stop_inside("first")
+    leader = flusher.queue("leader")
+    flush = flusher.flush
+    interrupt = functools.partial(
+        ctypes.pythonapi.PyThreadState_SetAsyncExc,
+        ctypes.c_ulong(leader.thread.ident or 0),
+        ctypes.py_object(KeyboardInterrupt),
+    )
+
+    class Strike(int):
+        # A call from C, which Python does not notice before the next function begins. (It is
+        # an int because the call is given the object, and C takes that for a number.)
+        now = property(interrupt)
+
+    strike = Strike(0)
+
+    def interrupted(units: list[Unit]) -> None:
+        run(flush(units))
+        strike.now  # noqa: B018 - what it does is all
+
+    monkeypatch.setattr(flusher.coalescer, "_flush", interrupted)
+    flusher.gates["first"].set()
+    with pytest.raises(KeyboardInterrupt):
+        leader.result()
+    monkeypatch.setattr(flusher.coalescer, "_flush", flush)
+    assert (first.result(), flusher.call("after").result()) == (["first"], ["after"])
+
+
+def test_units_left_in_both_lists_are_not_handed_the_lead(
+    flusher: Flusher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = flusher.stop_inside("first")
+    leader, follower = flusher.queue("leader"), flusher.queue("follower")
+    interrupts = iter(("between the two lines that take a batch", "while it tells the others"))
+
+    class Waiting(list[Unit]):
+        def __delitem__(self, key: Any) -> None:  # noqa: ANN401 - as a list has it
+            if threading.current_thread() is leader.thread and next(interrupts, None):
+                raise KeyboardInterrupt
+            super().__delitem__(key)
+
+    waiting = Waiting(flusher.coalescer._waiting)  # noqa: SLF001 - what is interrupted
+    monkeypatch.setattr(flusher.coalescer, "_waiting", waiting)
+    fail = Unit.fail
+
+    def told(self: Unit, error: BaseException) -> None:
+        fail(self, error)
+        if self is follower.unit and next(interrupts, None):
+            follower.unit.waiter.release()  # it hears of it, and leaves, before all are told
+            follower.thread.join(PATIENCE)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Unit, "fail", told)
+    flusher.gates["first"].set()
+    with pytest.raises(KeyboardInterrupt):
+        leader.result()
+    with pytest.raises(Unavailable, match="interrupted"):
+        follower.result()
+    assert next(interrupts, None) is None
+    assert (first.result(), flusher.call("after").result()) == (["first"], ["after"])
+
+
+def test_a_stack_without_room_leaves_the_lead() -> None:
     def settle(units: list[Unit]) -> None:
         for unit in units:
             unit.answers, unit.settled = unit.items, True
 
     coalescer = ThreadCoalescer(lambda units: settle(units))  # noqa: PLW0108 - needs frames
+    holds: list[Any] = []
 
     def deep(frames: int) -> None:
         if frames:
             deep(frames - 1)
         else:
             run(coalescer.submit(Unit(None, ["deep"])))
+            holds.append(run(coalescer.hold(PATIENCE)))
 
     def at_the_end_of_the_stack() -> None:
         for frames in range(sys.getrecursionlimit()):
             with contextlib.suppress(RecursionError):
                 deep(frames)
+            while holds:
+                holds.pop().release()
 
     for work in (at_the_end_of_the_stack, lambda: deep(0)):
         thread = threading.Thread(target=work, daemon=True)

@@ -47,6 +47,33 @@ def test_call_from_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) 
     store.close()
 
 
+def test_transaction_at_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) -> None:
+    store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
+    outcomes: list[str] = []
+
+    def deep(tx: holdfast.Transaction, frames: int) -> None:
+        if frames:
+            deep(tx, frames - 1)
+        else:
+            tx.cells.set("x", 1)
+
+    def work() -> None:
+        for frames in range(sys.getrecursionlimit() - 120, sys.getrecursionlimit()):
+            try:
+                with store.transaction() as tx:
+                    deep(tx, frames)
+                outcomes.append("written")
+            except (RecursionError, holdfast.StoreError):
+                outcomes.append("refused")
+        store.cells.set("y", 2)
+        outcomes.append("done")
+
+    _in_time(threading.Thread(target=work, daemon=True))
+    assert outcomes[-1] == "done"
+    assert {"written", "refused"} <= set(outcomes)
+    store.close()
+
+
 def test_call_from_the_end_of_the_stack_does_not_hold_up_others(tmp_path: Path) -> None:
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
     ended = threading.Event()

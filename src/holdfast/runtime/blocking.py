@@ -36,6 +36,7 @@ from holdfast.runtime.watchdog import Watchdog
 T = TypeVar("T")
 _watchdog = Watchdog()
 _LOOK_AGAIN = 0.1  # seconds; only after a Ctrl-C is there anything to see
+_MOMENT = 0.001
 _MOST_INTERRUPTS = 100  # of one thread while it leaves; more are a fault of their own
 
 
@@ -113,7 +114,7 @@ class ThreadCoalescer:
         self._waiting: list[Unit] = []
         self._batch: list[Unit] = []  # what the leader took out of the queue, until it has left
 
-    def submit(self, unit: Unit) -> Unit:
+    def submit(self, unit: Unit) -> Unit:  # noqa: C901 - what leaves must stand here, see below
         """Flush on this thread when nobody does, else wait to be answered or to lead.
 
         Returns the unit itself, with its outcome: a coroutine would cost more than the rest.
@@ -140,11 +141,19 @@ class ThreadCoalescer:
                 if self._waiting:  # who is not told looks again by itself
                     self._hand_on()
             else:
-                self._leave_surely(unit)
+                try:  # here, and twice: an interrupt also strikes where a function begins
+                    self._leave(unit)
+                except BaseException:
+                    try:
+                        self._leave(unit)
+                    except BaseException:  # noqa: BLE001 - the first one is raised
+                        self._leave_at_last(unit)
+                    raise
         return unit
 
     async def hold(self, patience: float) -> _ThreadHold | None:
         """Lead without a flush, until released."""
+        _room_to_leave()
         unit = Unit(HOLD, ())
         try:
             if self._lead.setdefault(None, unit) is unit or self._wait(unit, patience):
@@ -156,18 +165,21 @@ class ThreadCoalescer:
 
     def end(self, unit: Unit) -> None:
         """Let the unit's thread leave, whatever interrupts it."""
-        self._leave_surely(unit)
+        try:
+            self._leave(unit)
+        except BaseException:
+            self._leave_at_last(unit)
+            raise
 
     async def drain(self) -> None:
         """Wait until nobody leads and nobody waits."""
         while self._lead or self._waiting:
-            hold = await self.hold(threading.TIMEOUT_MAX)
-            if hold is not None:
-                hold.release()
+            time.sleep(_MOMENT)  # noqa: ASYNC251 - this colour blocks, and holds nothing meanwhile
 
     def _queue(self, unit: Unit) -> list[Unit]:
         """What the unit's thread is to flush when the lead has come to it; [] if it is answered."""
-        self._wait(unit, threading.TIMEOUT_MAX)
+        _room_to_leave()
+        self._wait(unit)
         if unit.settled:
             return []
         with self._lock:
@@ -175,26 +187,29 @@ class ThreadCoalescer:
             del self._waiting[: len(self._batch)]
         return self._batch
 
-    def _wait(self, unit: Unit, patience: float) -> bool:
+    def _wait(self, unit: Unit, patience: float | None = None) -> bool:
         """True when the unit leads or has its outcome; False, and out of the queue, if too late.
 
         A unit that holds leaves the queue with the lead, others with their batch.
         """
-        _room_to_leave()
-        deadline = time.monotonic() + patience
+        deadline = None if patience is None else time.monotonic() + patience
         unit.waiter = threading.Lock()
         unit.waiter.acquire()
         with self._lock:
             self._waiting.append(unit)
-        self._hand_on()  # who led may have left before he could see us
+            unseen = not self._lead
+        if unseen:  # who led has left before he could see us
+            self._hand_on()
         while self._lead.get(None) is not unit and not unit.settled:
-            left = min(deadline - time.monotonic(), _LOOK_AGAIN)
-            if not unit.waiter.acquire(timeout=max(left, 0.0)):
-                self._hand_on()
-                with self._lock:
-                    if time.monotonic() >= deadline and self._lead.get(None) is not unit:
-                        self._waiting.remove(unit)
-                        return False
+            left = _LOOK_AGAIN if deadline is None else deadline - time.monotonic()
+            if unit.waiter.acquire(timeout=max(min(left, _LOOK_AGAIN), 0.0)):
+                continue
+            self._hand_on()
+            late = deadline is not None and left <= _LOOK_AGAIN
+            with self._lock:
+                if late and self._lead.get(None) is not unit:
+                    self._waiting.remove(unit)
+                    return False
         if unit.batch is HOLD:
             with self._lock:
                 self._waiting.remove(unit)
@@ -206,16 +221,13 @@ class ThreadCoalescer:
             if self._waiting and self._lead.setdefault(None, self._waiting[0]) is self._waiting[0]:
                 _wake(self._waiting[0])
 
-    def _leave_surely(self, unit: Unit) -> None:
-        """Leave, also when the interrupts do not stop."""
-        try:
-            self._leave(unit)
-        except BaseException:
-            for _ in range(_MOST_INTERRUPTS):
-                with contextlib.suppress(BaseException):  # the first one is raised
-                    self._leave(unit)
-                    break
-            raise
+    def _leave_at_last(self, unit: Unit) -> None:
+        """Leave after all, also when the interrupts do not stop: the first one is raised."""
+        for _ in range(_MOST_INTERRUPTS):
+            with contextlib.suppress(BaseException):
+                self._leave(unit)
+                return
+        self._leave(unit)
 
     def _leave(self, unit: Unit) -> None:
         """Hand the lead on, also when this thread was interrupted while it led or waited.
@@ -246,10 +258,11 @@ class ThreadCoalescer:
 
     def _break_off(self) -> None:
         """Tell those of the batch who have no answer that the leader was interrupted."""
+        # First, so that a repeat finds it done: an interrupt between the two lines of `_queue`
+        # leaves units in both lists.
+        self._waiting = [other for other in self._waiting if other not in self._batch]
         for other in self._batch:
             other.fail(_interrupted())
-        # An interrupt between the two lines of `_queue` leaves units in both lists.
-        self._waiting = [other for other in self._waiting if not other.settled]
         _wake_answered(self._batch)
 
 

@@ -9,6 +9,7 @@ syncs are slow, `commit=thread` moves the writer to a thread of its own.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import time
@@ -297,7 +298,8 @@ class SqliteDb:
             moments.committed()
         except BaseException as exc:
             if writer.raw.in_transaction:
-                writer.rollback()
+                with contextlib.suppress(StoreError):  # the next one tries again
+                    writer.rollback()
             if not isinstance(exc, DRIVER_ERRORS):
                 raise
             moments.forget()

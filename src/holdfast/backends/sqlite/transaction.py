@@ -33,9 +33,10 @@ class SqliteScope(Db, Protocol):
 class SqliteTransaction:
     """See SqliteScope. Made by `begin`."""
 
+    over = True  # of one that was never quite made
+
     def __init__(self, db: SqliteDb, writer: SqliteConnection, hold: Hold, limit: float) -> None:
         self.of = db
-        self.over = False
         self._writer = writer
         self._hold = hold
         self._limit = limit
@@ -44,6 +45,7 @@ class SqliteTransaction:
         self._why = "it was committed or rolled back"
         self._topics: set[Topic | None] = set()
         self._one_at_a_time = threading.Lock()
+        self.over = False
         db.transactions.add(id(self))
 
     @classmethod
@@ -53,7 +55,11 @@ class SqliteTransaction:
         refuse_inside(db)
         due = time.monotonic() + limit
         writer, hold = await db.begin(limit)
-        self = cls(db, writer, hold, limit)
+        try:
+            self = cls(db, writer, hold, limit)
+        except BaseException:
+            hold.release()  # what was begun is undone by who writes next
+            raise
         self._due = due
         self._call_off = db.runtime.later(max(0.0, due - time.monotonic()), _Expiry(self))
         enter(self)
@@ -173,14 +179,14 @@ class SqliteTransaction:
     def _end(self, why: str) -> None:
         if self.over:
             return
-        self.over = True
         self._why = why
         self.of.transactions.discard(id(self))
-        self._call_off()
         try:
+            self._call_off()
             self._writer.rollback()
         finally:
             self._hold.release()
+            self.over = True  # last: what the end of the stack cut short is done again
 
     def __del__(self) -> None:
         if not self.over and self.of.runtime.at_home:
