@@ -103,8 +103,7 @@ class WriteCells:
                 cells.get(place) or get_newest(on, place) or inherited(on, place) or NEVER
             )
             live = 0 if deleted else counter
-            expected = write.expected
-            if expected not in (live, ANY) or (payload is None and not live):
+            if write.expected not in (live, ANY) or (payload is None and not live):
                 outcomes.append(CellOutcome(applied=False, version=live))
                 continue
             version = counter if payload is None else counter + 1
