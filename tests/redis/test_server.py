@@ -345,7 +345,7 @@ def test_a_write_waits_for_its_replicas() -> None:
         _until(lambda: copy.info("replication")["master_link_status"] == "up", "the replica")
         with holdfast.open(primary.fresh_url(wait_replicas="1", call_timeout="30")) as store:
             for number in range(20):
-                store.records.put("a", {"x": number})
+                store.records.set_field("a", "x", number)
                 assert copy.hget("t1:{default}:r:a", "x") == b"%d" % number
         with holdfast.open(primary.fresh_url(wait_replicas="2", call_timeout="0.5")) as store:
             with pytest.raises(holdfast.Unavailable, match="1 of 2 replicas") as caught:

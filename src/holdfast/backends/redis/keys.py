@@ -3,7 +3,8 @@
 Everything of a namespace has the same hash tag, so Redis Cluster keeps a namespace on one node
 and a script may use all of it. Scripts get the base, `hf:{default}`, and add the rest:
 
-    hf:{default}:r:KEY       hash    a record: its fields, and one named NUL with what is ours
+    hf:{default}:r:KEY       hash    a record: one field named NUL with what is ours, and the others,
+                                     unless they are packed behind that
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
     hf:{default}:log         hash    n -> number of the last change, with a ! if there are indexes
                                      or the clock was moved;
@@ -41,7 +42,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
 
 A worked example. `put("job.7", {"state": "pending"}, ttl=60)` as the third change leaves
 
-    hf:{default}:r:job.7     state = pending, NUL = OP_ID expires_at;1;updated_at;3
+    hf:{default}:r:job.7     NUL = OP_ID expires_at;0;updated_at;3;{"state": b"pending"}
     hf:{default}:keys        job.7
     hf:{default}:log         n = 3, 3 = OP_ID job.7
     hf:{default}:changes     job.7 -> 3
@@ -51,8 +52,14 @@ and the server itself removes the hash when its time is up (PEXPIREAT). `delete`
 with NUL alone for a day, so that a repeat is known, and takes the key out of `keys`; `changes`
 then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
 
-The 1 is how many fields a put has left; after other writes that place is empty. An older version
-wrote OP_ID updated_at:expires_at:3, and kept 3 in hf:{default}:number.
+A put leaves its fields packed, a map in MessagePack, if they are small: one value costs the server
+half of what a dozen do. Whoever else writes to the record spreads them first, so that a field can
+be set without touching the others. `set_field("job.7", "tries", 1)` as the fourth change leaves
+
+    hf:{default}:r:job.7     state = pending, tries = 1, NUL = OP_ID expires_at;;updated_at;4
+
+The 0 is how many fields the hash has besides, which is known of a put. An older version wrote
+OP_ID updated_at:expires_at:3, and kept 3 in hf:{default}:number.
 """
 
 from __future__ import annotations

@@ -1,27 +1,28 @@
 """A write of a record as write_records.lua takes it: a row of values in MessagePack.
 
 Lua reads that in C: a word of the protocol for each field took the server twice as long. The usual
-put, fields that are known in place of whatever was there, fills in a form that the names of the
-fields have: that takes 2.5 µs for 12 fields, and what is said anew each time took 7.
+put, some fields in place of whatever was there, has all of them in one value, which nobody reads
+before somebody wants them: see keys.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import cast
 
 import msgspec
 
-from holdfast.facets.records import MOST_REMEMBERED, NO_TTL, RecordWrite, Stamp, asked_ago_us
+from holdfast.facets.records import NO_TTL, RecordWrite, Stamp, asked_ago_us
 
 MOST_WORDS = 5000
 """What a call out of Lua takes; see write_records.lua."""
 
+MOST_PACKED = 2000
+"""Bytes of fields that a put leaves packed: who reads or changes one of them moves all of them."""
+
 _pack = msgspec.msgpack.Encoder().encode
 _OTHERS_GO, _OTHERS_STAY, _NOTHING_MORE = b"\xc3", b"\xc2", b"\xc0"
 _FOR_EVER = _pack(NO_TTL)
-_FIXED, _SHORT, _LONG = 0xA0, b"\xd9", b"\xdb"
+_FIXED, _SHORT, _MIDDLE, _LONG = 0xA0, b"\xd9", b"\xda", b"\xdb"
 _LONGEST_FIXED, _LONGEST_SHORT = 31, 255
 
 Flat = list[object]
@@ -34,25 +35,31 @@ class _Heads(dict[int, bytes]):
         return _LONG + size.to_bytes(4, "big")
 
 
-_heads = _Heads(
-    (size, bytes([_FIXED + size]) if size <= _LONGEST_FIXED else _SHORT + bytes([size]))
-    for size in range(_LONGEST_SHORT + 1)
-)
+def _head(size: int) -> bytes:
+    if size <= _LONGEST_FIXED:
+        return bytes([_FIXED + size])
+    if size <= _LONGEST_SHORT:
+        return _SHORT + bytes([size])
+    return _MIDDLE + size.to_bytes(2, "big")
+
+
+_heads = _Heads((size, _head(size)) for size in range(MOST_PACKED + 1))
 
 
 def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
     """The row. `seen` is the number of a change that was there before the caller asked."""
-    name = write.key[1].encode()
-    row = [_heads[len(name)], name, _heads[len(write.op_id)], write.op_id]
-    row.append(_FOR_EVER if write.ttl_us == NO_TTL else _pack(write.ttl_us))
-    if write.blind and not repeat and 0 < 2 * len(write.set) <= MOST_WORDS:
-        row += (_OTHERS_GO, _NOTHING_MORE)
-        values = cast("Mapping[str, bytes]", write.set)
-        for value in values.values():
-            row.append(_heads[len(value)])
-            row.append(value)
-        form = _known_form if len(values) <= MOST_REMEMBERED else _form
-        return form(tuple(values)) % tuple(row)
+    key, op = write.key[1].encode(), write.op_id
+    ttl = _FOR_EVER if write.ttl_us == NO_TTL else _pack(write.ttl_us)
+    if write.blind and write.set and not repeat:
+        fields = _pack(write.set)
+        if len(fields) <= MOST_PACKED:
+            return b"".join(
+                (
+                    _heads[len(key)], key, _heads[len(op)], op, ttl, _OTHERS_GO,
+                    _heads[len(fields)], fields,
+                )
+            )  # fmt: skip
+    row = [_heads[len(key)], key, _heads[len(op)], op, ttl]
     row.append(_OTHERS_GO if write.replace else _OTHERS_STAY)
     words, stamped, gone = _sorted(write.set)
     few = [
@@ -67,15 +74,6 @@ def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
     row.append(_NOTHING_MORE if few.count(None) == len(few) else _pack(few))
     row += map(_pack, words[:MOST_WORDS])
     return b"".join(row)
-
-
-def _form(fields: tuple[str, ...]) -> bytes:
-    """The row of a put of these, with a place for each part that is not always the same."""
-    names = [_pack(field).replace(b"%", b"%%") for field in fields]
-    return b"%b" * 7 + b"".join([name + b"%b%b" for name in names])
-
-
-_known_form = lru_cache(maxsize=1000)(_form)
 
 
 def _sorted(settings: Mapping[str, bytes | Stamp | None]) -> tuple[Flat, Flat, Flat]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.backends.redis.keys import META
 from holdfast.backends.redis.protocol import Reply
 from holdfast.facets.records import Fields, StoredRecord
 
 _OP_BYTES = 16
+_unpack = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
 class Kept(NamedTuple):
@@ -23,7 +26,7 @@ def whole(now_us: int, flat: list[bytes]) -> Kept:
     names = iter(flat)
     found = dict(zip(names, names, strict=True))
     meta = found.pop(META, None)
-    return _seen(now_us, meta, {name.decode(): value for name, value in found.items()})
+    return _seen(now_us, meta, {name.decode(): value for name, value in found.items()}, None)
 
 
 def read_kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -> Kept:
@@ -32,22 +35,26 @@ def read_kept(now_us: int, reply: list[Reply], fields: tuple[str, ...] | None) -
         return whole(now_us, reply)
     meta, *values = reply
     found = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
-    return _seen(now_us, meta, found)
+    return _seen(now_us, meta, found, fields)
 
 
-def _seen(now_us: int, meta: bytes | None, fields: Fields) -> Kept:
+def _seen(now_us: int, meta: bytes | None, spread: Fields, wanted: tuple[str, ...] | None) -> Kept:
+    """The record with what is ours of it, its fields that are the hash's, and which to show."""
     if meta is None:
         return Kept(None, 0)
-    expires, number = _parsed(meta[_OP_BYTES:])
-    if expires and expires <= now_us:  # a deleted one has expired long ago
-        return Kept(None, number)
-    return Kept(StoredRecord(fields, expires - now_us if expires else None), number)
-
-
-def _parsed(meta: bytes) -> tuple[int, int]:
-    """When the record expires, 0 for never, and the number of its last change."""
-    if b";" in meta:
-        expires, _, _, number = meta.split(b";")
+    packed = b""
+    expires: bytes
+    if b";" in meta[_OP_BYTES:]:
+        expires, _, _, number, *rest = meta[_OP_BYTES:].split(b";", 4)
+        packed = rest[0] if rest else b""
     else:  # written before fields were counted
-        _, expires, number = meta.split(b":")
-    return int(expires), int(number)
+        _, expires, number = meta[_OP_BYTES:].split(b":")
+    expires_us = int(expires)
+    if expires_us and expires_us <= now_us:  # a deleted one has expired long ago
+        return Kept(None, int(number))
+    fields = spread
+    if packed:
+        fields = _unpack(packed)
+        if wanted is not None:
+            fields = {field: fields[field] for field in wanted if field in fields}
+    return Kept(StoredRecord(fields, expires_us - now_us if expires_us else None), int(number))

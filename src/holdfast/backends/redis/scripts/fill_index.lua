@@ -6,7 +6,7 @@
 --       2  how many records to look at
 --
 -- Gives 1 when it is complete, or is there no more; else 0.
---# parts index
+--# parts meta packed index
 local base, name, limit = KEYS[1], ARGV[1], tonumber(ARGV[2])
 -- `>` and the last key that is in it, `complete` at the end.
 local state = redis.call('HGET', base .. ':indexes', name)

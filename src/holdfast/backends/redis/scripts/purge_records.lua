@@ -6,7 +6,7 @@
 -- ARGV  1  how many at most
 --
 -- Gives how many.
---# parts log index burial
+--# parts meta log packed index burial
 log.indexes = log.indexes or list_indexes(log.base)
 local due = redis.call(
   'ZRANGEBYSCORE', log.base .. ':due', '-inf', string.format('%d', log.now), 'LIMIT', 0, ARGV[1]

@@ -11,7 +11,8 @@
 --       2  operation id
 --       3  time to live: -1 stays, 0 none, else microseconds from now
 --       4  true: other fields go
---       5  nil, or a list of what not every write has, nil for each that it has not:
+--       5  nil; or of a usual put all its fields, packed as packed.lua has them; or a list of what
+--          not every write has, nil for each that it has not:
 --          1  true: the record must be there
 --          2  the fields that are expected
 --          3  the value of each of them, false if it must be absent
@@ -24,7 +25,7 @@
 --
 -- Gives for each 1 + the number of the change if it was applied, 0 if refused, -1 for a repeat
 -- that cannot tell; an error if it came at the first touch of the record, which is then unchanged.
---# parts log
+--# parts meta log
 local MOST = 5000 -- words at a time: what unpack takes is limited
 local TIDY_EVERY, PURGE = 16, 32 -- so that nobody has to purge who writes
 
@@ -33,18 +34,20 @@ local function seldom()
   if made then
     return made
   end
-  --# parts index burial recall words
+  --# parts packed index burial recall words
   made = {
     bury = bury, list_indexes = list_indexes, look_back = look_back,
     parse_change = parse_change, read_more = read_more, remove_due = remove_due,
-    remove_fields = remove_fields, set_more = set_more, update_indexes = update_indexes,
+    remove_fields = remove_fields, set_more = set_more, unpack_fields = unpack_fields, update_indexes = update_indexes,
   }
   return made
 end
 
 local function write(key, op, ttl, replace, few, ...)
-  local must_exist, fields, values, stamped, gone, doubt, seen, more
-  if few then
+  local must_exist, fields, values, stamped, gone, doubt, seen, more, packed
+  if type(few) == 'string' then
+    packed = few
+  elseif few then
     must_exist, fields, values, stamped, gone, doubt, seen, more = unpack(few, 1, 8)
   end
   local base, now = log.base, log.now
@@ -76,12 +79,20 @@ local function write(key, op, ttl, replace, few, ...)
   if must_exist and not live then
     return 0
   end
+  local words_there, there -- of a packed record whose fields count
+  if live and count == 0 and not replace then
+    words_there, there = seldom().unpack_fields(meta)
+  end
   if fields then
     if #fields > MOST then
       seldom().read_more(record, fields, found)
     end
     for at = 1, #fields do
-      if (live and found[1 + at]) ~= values[at] then
+      local value = live and found[1 + at]
+      if there then
+        value = there[fields[at]] or false
+      end
+      if value ~= values[at] then
         return 0
       end
     end
@@ -89,7 +100,13 @@ local function write(key, op, ttl, replace, few, ...)
 
   local words = select('#', ...) + (stamped and #stamped or 0) + (more and #more or 0)
   local afresh = replace or not live
-  if words == 0 then
+  if there then -- from now on they are fields of the hash
+    local spread = redis.pcall('HSET', record, unpack(words_there))
+    if type(spread) == 'table' then
+      return spread
+    end
+  end
+  if words == 0 and not packed then
     if not live then
       return 1 -- there was nothing, and there is nothing
     end
@@ -107,8 +124,11 @@ local function write(key, op, ttl, replace, few, ...)
   if ttl >= 0 then
     expires = ttl > 0 and now + ttl or 0
   end
-  -- How many fields there are is known of a put.
+  -- How many fields the hash has is known of a put.
   local ours = format_meta(log, op, expires, afresh and words / 2 or '', log.number + 1)
+  if packed then
+    ours = ours .. ';' .. packed
+  end
   local added = redis.pcall('HSET', record, META, ours, ...)
   if type(added) == 'table' then
     return added

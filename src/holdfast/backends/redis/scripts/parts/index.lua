@@ -41,17 +41,23 @@ end
 
 -- The record's entry, false if it lacks one of the fields.
 local function entry_of(record, key, fields)
-  local values = redis.call('HMGET', record, unpack(fields))
-  local leads = {}
+  local found = redis.call('HMGET', record, META, unpack(fields))
+  local _, packed = unpack_fields(found[1] or '')
+  local leads, last = {}, nil
   for at = 1, #fields do
-    if not values[at] then
+    local value = found[1 + at]
+    if packed then
+      value = packed[fields[at]]
+    end
+    if not value then
       return false
     end
     if at < #fields then
-      leads[at] = hex(values[at])
+      leads[at] = hex(value)
     end
+    last = value
   end
-  return table.concat(leads, '.') .. '\0' .. sort_key(values[#fields]) .. '\0' .. key
+  return table.concat(leads, '.') .. '\0' .. sort_key(last) .. '\0' .. key
 end
 
 local function update_index(base, name, fields, key, entry)

@@ -1,9 +1,8 @@
--- What is kept of a record besides its fields, and the log of changes: see keys.py.
-local META = '\0'
-local OP_BYTES = 16
+-- The log of changes, and what each of them leaves with its record: see keys.py.
 local REMEMBERED = 4000 -- changes: a pipeline has 1,000, and each may bury two that have expired
 
--- When the record expires, 0 for never, and how many fields it has, nil if that is not known.
+-- When the record expires, 0 for never, and how many fields its hash has, nil if that is not known:
+-- 0 while all of them are packed.
 local function parse_meta(meta)
   if string.sub(meta, OP_BYTES + 1, OP_BYTES + 2) == '0;' then -- as nearly always
     return 0, tonumber(string.match(meta, '^%d*', OP_BYTES + 3))

@@ -2,7 +2,7 @@
 
 -- When the record was written last, and the number of that change.
 local function parse_change(meta)
-  local updated, number = string.match(meta, '(%d+);(%d+)$', OP_BYTES + 1)
+  local updated, number = string.match(meta, '^%d+;%d*;(%d+);(%d+)', OP_BYTES + 1)
   if not updated then
     updated, number = string.match(meta, '^(%d+):%d+:(%d+)$', OP_BYTES + 1)
   end
