@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio.connection as aio
 import redis.connection as blocking
 from redis import exceptions
+
+# By name: where there is hiredis redis-py reads ahead with it, and what it has read is not ours.
+from redis._parsers import _AsyncRESP2Parser, _RESP2Parser
 
 from holdfast.backends.redis.errors import translate_connect, translate_loss
 from holdfast.backends.redis.protocol import Command, Reader, Refusal, Reply, pack
@@ -33,14 +36,14 @@ CLOSED = "the server has closed it"
 class RedisConnection(Protocol):
     """A connection of either colour."""
 
-    async def exchange(
+    def exchange(
         self,
         commands: Sequence[Command],
         replies: list[Reply],
         *,
         more_secs: float = 0,
         settle: Settle | None = None,
-    ) -> bool:
+    ) -> Awaitable[bool]:
         """Send all commands, and add the answer to each to `replies` as it comes.
 
         True if a Refusal is among them, or in a list of theirs. The server may take so much
@@ -80,7 +83,7 @@ class Settings:
     def open_blocking(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - redis-py types its own loosely
         """redis-py's connection, for a thread."""
         kind = blocking.SSLConnection if self._tls else blocking.Connection
-        raw: Any = kind(**self._options_for(address))
+        raw: Any = kind(**self._options_for(address), parser_class=_RESP2Parser)
         try:
             raw.connect()
         except (exceptions.RedisError, OSError) as exc:
@@ -90,7 +93,7 @@ class Settings:
     async def open_async(self, where: str, address: tuple[str, int] | None) -> Any:  # noqa: ANN401 - as above
         """redis-py's connection, for an event loop."""
         kind = aio.SSLConnection if self._tls else aio.Connection
-        raw: Any = kind(**self._options_for(address))
+        raw: Any = kind(**self._options_for(address), parser_class=_AsyncRESP2Parser)
         try:
             await raw.connect()
         except (exceptions.RedisError, OSError) as exc:

@@ -24,7 +24,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.WriteTransport = raw._writer.transport  # noqa: SLF001 - see protocol.py for why
         self._loop = asyncio.get_running_loop()
         # What loop.create_future() does, without a frame of Python for each exchange.
-        self._future: Callable[[], asyncio.Future[None]] = partial(asyncio.Future, loop=self._loop)
+        self._future: Callable[[], asyncio.Future[bool]] = partial(asyncio.Future, loop=self._loop)
         self._where = where
         self._call_timeout = call_timeout
         self._buffer = memoryview(bytearray(CHUNK))
@@ -33,7 +33,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._wanted = 0
         self._settle: Settle | None = None
         self._refusals = 0  # that the reader had met before
-        self._answered: asyncio.Future[None] | None = None  # of the exchange that is under way
+        self._answered: asyncio.Future[bool] | None = None  # of the exchange that is under way
         self._deadline = 0.0  # of that exchange
         self._timer: asyncio.TimerHandle | None = None  # due at the deadline, or before
         self._due = 0.0
@@ -54,41 +54,36 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if ended or self._early:
             self._lost = ConnectionResetError(CLOSED)
 
-    async def exchange(
+    def exchange(
         self,
         commands: Sequence[Command],
         replies: list[Reply],
         *,
         more_secs: float = 0,
         settle: Settle | None = None,
-    ) -> bool:
-        """See RedisConnection."""
+    ) -> asyncio.Future[bool]:
+        """See RedisConnection. What is awaited is the last answer, with no coroutine between."""
         self.usable = False
         self._settle = settle
         self._replies = replies
         self._wanted = len(replies) + len(commands)
-        self._refusals = before = self._reader.refusals
-        try:
-            if self._lost is not None:
-                self._reader.feed(self._early, replies)
-                self._early = b""
-                if len(replies) < self._wanted:
-                    raise self._lost
-                return True  # who was left so early looks at each answer
-            self._answered = self._future()
+        self._refusals = self._reader.refusals
+        self._answered = answered = self._future()
+        if self._lost is not None:
+            self._reader.feed(self._early, replies)
+            self._early = b""
+            if len(replies) < self._wanted:
+                self._fail(self._lost)
+            else:
+                answered.set_result(True)  # who was left so early looks at each answer
+        elif commands:
             self._deadline = self._loop.time() + self._call_timeout + more_secs
             if self._timer is None or self._due > self._deadline:
                 self._watch()
-            if commands:
-                self._transport.write(pack(commands))
-                await self._answered
-        except OSError as exc:
-            raise translate_loss(exc, self._where) from exc
-        finally:
-            self._answered = None
-        refused = self._reader.refusals > before
-        self.usable = not (refused and any(map(is_replica, replies)))
-        return refused
+            self._transport.write(pack(commands))
+        else:
+            self._finish(answered)
+        return answered
 
     async def abandon(self) -> None:
         """Free the connection at once.
@@ -118,20 +113,26 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._transport.abort()  # nobody asked
             return
         try:
-            self._reader.feed(bytes(self._buffer[:nbytes]), self._replies)
+            self._reader.feed(self._buffer[:nbytes], self._replies)
             if len(self._replies) < self._wanted:
                 return
             if self._settle is not None and self._reader.refusals == self._refusals:
                 resume(self._settle())  # a turn of the loop sooner than who awaits the exchange
+            self._finish(answered)
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             self._fail(exc)
-            return
-        answered.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
         self._lost = exc if isinstance(exc, OSError) else ConnectionResetError(CLOSED)
         self._fail(self._lost)
+
+    def _finish(self, answered: asyncio.Future[bool]) -> None:
+        """Say that all answers are there."""
+        self._answered = None
+        refused = self._reader.refusals > self._refusals
+        self.usable = not (refused and any(map(is_replica, self._replies)))
+        answered.set_result(refused)
 
     def _watch(self) -> None:
         """Let the exchange fail at its deadline.
@@ -153,5 +154,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._fail(TimeoutError())
 
     def _fail(self, exc: Exception) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(exc)
+        answered, self._answered = self._answered, None
+        if answered is not None and not answered.done():
+            if isinstance(exc, OSError):
+                error = translate_loss(exc, self._where)
+                error.__cause__ = exc
+                exc = error
+            answered.set_exception(exc)

@@ -82,5 +82,5 @@ def translate_connect(exc: Exception, where: str) -> StoreError:
     if isinstance(exc, exceptions.ResponseError):
         # redis-py takes the code off, if it knows it.
         code = getattr(exc, "status_code", None)
-        return translate(Refusal(f"{code or ''} {exc}".strip().encode()), where)
+        return translate(Refusal(f"{code or ''} {exc}".strip()), where)
     return Unavailable(f"{where}: {exc}")

@@ -3,7 +3,7 @@
 Everything of a namespace has the same hash tag, so Redis Cluster keeps a namespace on one node
 and a script may use all of it. Scripts get the base, `hf:{default}`, and add the rest:
 
-    hf:{default}:r:KEY       hash    a record: one field named NUL with what is ours, and the others,
+    hf:{default}:r:KEY       hash    a record: one field named NUL with what is ours, and its own,
                                      unless they are packed behind that
     hf:{default}:keys        zset    the keys of records, all at score 0: byte order, for scans
     hf:{default}:log         hash    n -> number of the last change, with a ! if there are indexes
