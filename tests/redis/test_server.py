@@ -139,8 +139,10 @@ def test_callers_share_round_trips(
     callers: int,
     pipelines: int,
 ) -> None:
+    prefix = f"share{callers}"
+
     async def work() -> None:
-        async with holdfast.open_async(server.fresh_url()) as store:
+        async with holdfast.open_async(server.url(prefix=prefix)) as store:
             await store.records.put("a", {"x": 0})
             client.config_resetstat()
             await asyncio.gather(*(store.records.get("a") for _ in range(callers)))
@@ -148,7 +150,10 @@ def test_callers_share_round_trips(
                 *(store.records.set_field("a", f"f{n}", n) for n in range(callers))
             )
 
-    asyncio.run(work())
+    with client.pubsub() as somebody:
+        somebody.subscribe(f"{prefix}:changes")
+        assert somebody.get_message(timeout=PATIENCE)["type"] == "subscribe"
+        asyncio.run(work())
     stats = client.info("commandstats")
     assert stats["cmdstat_hgetall"]["calls"] == callers
     assert stats["cmdstat_publish"]["calls"] == pipelines  # one for each with changes

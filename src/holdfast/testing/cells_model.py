@@ -23,6 +23,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
@@ -245,9 +246,14 @@ class ModelCells:
         return sorted(self._cells)
 
     def deleted_after(self, name: str, version: int) -> bool:
-        """True if this version of the cell was deleted, and the model still knows it."""
+        """True if what follows this version of the cell is that it was deleted.
+
+        A delete keeps the counter, but not one that was merged, or came after a set in a session.
+        """
+        entries = self._cells[name].entries
         return any(
-            entry.value is GONE and entry.version == version for entry in self._cells[name].entries
+            one.value is not GONE and one.version == version and following.value is GONE
+            for one, following in pairwise(entries)
         )
 
     def everything(self, name: str) -> Versions:

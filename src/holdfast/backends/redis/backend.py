@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from holdfast.backends.redis.cells import RedisCells
 from holdfast.backends.redis.db import RedisDb
 from holdfast.backends.redis.events import RedisEventLog, RedisEvents
+from holdfast.backends.redis.hints import Hints
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.pipeline import Frame
@@ -74,8 +75,10 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         keys.channel,
         _topic,
         seconds(config.poll_interval),
+        cluster=servers.cluster,
     )
-    frame = Frame(keys.read_clock, lru_cache(maxsize=1000)(partial(_publish, keys)))
+    publish = lru_cache(maxsize=1000)(partial(_publish, keys))
+    frame = Frame(keys.read_clock, Hints(publish, counted=not servers.cluster))
     db = RedisDb(servers, runtime, subscriber, frame, config.wait_replicas)
     try:
         await servers.find()

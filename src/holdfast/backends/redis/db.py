@@ -85,7 +85,7 @@ class RedisDb:
     async def tell(self, topic: Topic) -> None:
         """Wake those who listen to it, in this process or another."""
         self.subscriber.tell([topic])
-        await self.ask([self._frame.hint(topic)], b"")
+        await self.ask([self._frame.hints.command(topic)], b"")
 
     def check(self) -> None:
         """Raise when the store is closed or used where it must not be."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.batching import NotBegun
 from holdfast.backends.pool import Lease
 from holdfast.backends.redis.connection import RedisConnection
 from holdfast.backends.redis.errors import translate
+from holdfast.backends.redis.hints import Hints
 from holdfast.backends.redis.protocol import Command, Refusal, Reply
 from holdfast.backends.redis.script import text_of
 from holdfast.backends.redis.servers import Address, Servers, is_redirection
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError, Unavailable
-from holdfast.runtime import Topic, Unit
+from holdfast.runtime import Unit
 
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -69,7 +70,7 @@ class Frame(NamedTuple):
     clock: Sequence[Command]
     """Before and after commands that are timed: cheaper than a script for each of them."""
 
-    hint: Callable[[Topic], Command]
+    hints: Hints
     """After a change, to those who watch in other processes."""
 
 
@@ -255,7 +256,10 @@ class _Sent:
                 width += 1
                 self._widths[-1] = width
         self._before = frame.clock if timed else ()
-        self.after = [*self._before, *map(frame.hint, topics)]
+        self._hints = frame.hints
+        hints = frame.hints.about(topics) if topics else ()
+        self._hinted = bool(hints)
+        self.after = [*self._before, *hints]
         self.all: list[Command] = [*self._before, *own, *self.after]
         self.replies: list[Reply] = []
         self.settled = False
@@ -268,6 +272,8 @@ class _Sent:
     def settle(self) -> list[Unit]:
         """Give an outcome to all units, if each is single and none was refused."""
         self.settled = True
+        if self._hinted:
+            self._hints.reached(self.replies[-1])
         for unit, reply in zip(self.units, self._answers(), strict=True):
             try:
                 unit.answers = (unit.batch.answer(reply, unit.items[0]),)

@@ -1,7 +1,8 @@
 """Wake-ups between processes: one thread that subscribes to the store's channel.
 
-Every pipeline with changes publishes at its end, no more than which log of which namespace; what
+A pipeline with changes publishes at its end, no more than which log of which namespace; what
 changed is read from there. The thread runs only while somebody listens, on a connection of its own.
+Who writes may not know of it at once (see hints.py), so it looks again a little later.
 
 All of it is hints: where it fails, listeners look again after `poll_interval`.
 """
@@ -11,11 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis import exceptions
 
+from holdfast.backends.redis.hints import MOMENT
 from holdfast.backends.redis.protocol import pack
 from holdfast.errors import StoreError
 from holdfast.runtime import Runtime, Topic
@@ -26,6 +29,8 @@ _log = logging.getLogger("holdfast.redis")
 _LOOK = 0.1  # seconds between looks whether anybody still listens
 _PING = 5.0  # seconds between looks whether the server is still there
 _LONG = 10.0  # how long a listener waits who would hear of everything
+# After this one looks again who has just subscribed: of what was changed before that was noticed.
+_AGAIN = (2 * MOMENT, 20 * MOMENT)
 _FIRST_RETRY, _LONGEST_RETRY = 0.2, 10.0
 
 
@@ -39,11 +44,14 @@ class Subscriber:
         channel: bytes,
         topic: Callable[[bytes], Topic],
         poll_interval: float,
+        *,
+        cluster: bool,
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._topic = topic
         self._poll_interval = poll_interval
+        self._cluster = cluster
         self.hub = Hub(runtime, self._patience)
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -105,12 +113,17 @@ class Subscriber:
         """Until nobody listens any more."""
         raw = self._connect()
         try:
+            noticed = self._cluster or _is_primary(raw)
             raw.send_packed_command([pack([(b"SUBSCRIBE", self._channel)])], check_health=False)
             heard_at = time.monotonic()
+            again = deque(heard_at + seconds for seconds in _AGAIN)
             asked = False
             while not self._stopped.is_set() and self.hub.listening:
+                if again and time.monotonic() >= again[0]:
+                    again.popleft()
+                    self.hub.tell_all()
                 if raw.can_read(timeout=_LOOK):
-                    self._hear(raw.read_response(disable_decoding=True))
+                    self._hear(raw.read_response(disable_decoding=True), noticed=noticed)
                     heard_at, asked = time.monotonic(), False
                 elif time.monotonic() - heard_at > _PING:
                     if asked:
@@ -120,9 +133,18 @@ class Subscriber:
         finally:
             raw.disconnect()
 
-    def _hear(self, message: list[bytes]) -> None:
+    def _hear(self, message: list[bytes], *, noticed: bool) -> None:
         if message[0] == b"subscribe":
-            self._subscribed = True
+            self._subscribed = noticed
             self.hub.tell_all()  # of what may have come before
         elif message[0] == b"message":
             self.hub.tell([self._topic(message[2])])
+
+
+def _is_primary(raw: Any) -> bool:  # noqa: ANN401 - redis-py's
+    """False if who writes is not told of us: a primary does not count its replicas' listeners."""
+    raw.send_packed_command([pack([(b"ROLE",)])], check_health=False)
+    try:
+        return bool(raw.read_response(disable_decoding=True)[0] == b"master")
+    except exceptions.ResponseError:  # it keeps that to itself
+        return False

@@ -53,6 +53,22 @@ async def test_a_session_leaves_nothing_at_an_exception(world: World) -> None:
     assert [cell.value for cell in await cells.getv("a")] == [1]
 
 
+@needs(Capability.SESSIONS, Capability.CELLS_HISTORY, Capability.MOVABLE_CLOCK)
+async def test_what_a_session_set_and_deleted_was_absent_then(world: World) -> None:
+    cells = world.store.cells
+    await cells.set("a", 1)
+    await world.move_clock(1)
+    async with cells.session() as s:
+        assert await s.set("a", 2) == 2
+        assert await s.delete("a")
+    await world.move_clock(1)
+    assert await cells.set("a", 3) == 3
+    newest, first = await cells.getv("a")
+    assert [(cell.value, cell.version) for cell in (newest, first)] == [(3, 3), (1, 1)]
+    assert await cells.get_at("a", newest.updated_at - 1) is None
+    assert await cells.get_at("a", first.updated_at + 500_000) == first
+
+
 @needs(Capability.SESSIONS)
 async def test_commit_gives_the_versions_and_ends_the_session(world: World) -> None:
     cells = world.store.cells
