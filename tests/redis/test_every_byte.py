@@ -106,6 +106,9 @@ def test_one_cut_anywhere_is_mended_by_the_store(
     with (
         FaultProxy("127.0.0.1", server.port) as proxy,
         contextlib.closing(server.client()) as client,
+        client.pubsub() as somebody,
     ):
         client.flushall()
+        somebody.subscribe("cut:changes")  # so that each call ends with a hint
+        assert somebody.get_message(timeout=10)["type"] == "subscribe"
         colour.run(trials(proxy, client))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.backends.batching import NotBegun
@@ -15,7 +15,7 @@ from holdfast.backends.redis.script import text_of
 from holdfast.backends.redis.servers import Address, Servers, is_redirection
 from holdfast.clock import MICROSECONDS
 from holdfast.errors import StoreError, Unavailable
-from holdfast.runtime import Unit
+from holdfast.runtime import Topic, Unit
 
 Item_contra = TypeVar("Item_contra", contravariant=True)
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -226,21 +226,39 @@ class _Sent:
         """No unit has several items, and none of their answers depends on the clock."""
         self._widths: list[int | None] = []
         """For how many items each command is; None for one, answered by no list."""
+        self._before: Sequence[Command] = ()
+        alone = units[0]
+        own: list[Command]
+        topics: Collection[Topic]
+        if len(units) == 1 and len(alone.items) == 1 and alone.batch.joins:
+            (item,) = alone.items  # a lone caller is spared the grouping
+            own = [[*alone.batch.begin(item), alone.batch.word(item, repeat=repeat)]]
+            self._widths.append(1)
+            topics = () if alone.topic is None else (alone.topic,)
+        else:
+            own = self._join(repeat=repeat)
+            topics = {unit.topic for unit in units if unit.topic is not None}
+            if any(unit.batch.timed for unit in units):
+                self.single = False
+                self._before = frame.clock
+        self._hints = frame.hints
+        hints = frame.hints.about(topics) if topics else ()
+        self._hinted = bool(hints)
+        self.after = [*self._before, *hints]
+        self.all: list[Command] = [*self._before, *own, *self.after]
+        self.replies: list[Reply] = []
+        self.settled = False
+
+    def _join(self, *, repeat: bool) -> list[Command]:
+        """The commands of all items, those that begin alike as one."""
         own: list[Command] = []
-        timed = False
-        topics = set()
         begin: list[bytes] | None = None  # of a command that others may join
         joined: list[bytes] = []
         width = 0
-        for unit in units:
+        for unit in self.units:
             batch, items = unit.batch, unit.items
-            if batch.timed:
-                timed = True
-                self.single = False
             if len(items) != 1:
                 self.single = False
-            if unit.topic is not None:
-                topics.add(unit.topic)
             for item in items:
                 if not batch.joins:
                     own.append(batch.command(item, repeat=repeat))
@@ -255,14 +273,7 @@ class _Sent:
                 joined.append(batch.word(item, repeat=repeat))
                 width += 1
                 self._widths[-1] = width
-        self._before = frame.clock if timed else ()
-        self._hints = frame.hints
-        hints = frame.hints.about(topics) if topics else ()
-        self._hinted = bool(hints)
-        self.after = [*self._before, *hints]
-        self.all: list[Command] = [*self._before, *own, *self.after]
-        self.replies: list[Reply] = []
-        self.settled = False
+        return own
 
     @property
     def key(self) -> bytes:
@@ -305,8 +316,10 @@ class _Sent:
 
     def _answers(self) -> list[Reply]:
         """The answers to items that are there: a refused command is one for each of its items."""
+        own = self.replies[len(self._before) :] if self._before else self.replies
+        if len(self._widths) == 1 and self._widths[0] and own and type(own[0]) is list:
+            return own[0]  # as nearly always
         answers: list[Reply] = []
-        own = self.replies[len(self._before) :]
         for reply, width in zip(own, self._widths, strict=False):
             if width is None:
                 answers.append(reply)

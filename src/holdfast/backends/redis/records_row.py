@@ -20,7 +20,8 @@ MOST_PACKED = 2000
 """Bytes of fields that a put leaves packed: who reads or changes one of them moves all of them."""
 
 _pack = msgspec.msgpack.Encoder().encode
-_OTHERS_GO, _OTHERS_STAY, _NOTHING_MORE = b"\xc3", b"\xc2", b"\xc0"
+_USUAL = _OTHERS_GO = b"\xc3"
+_OTHERS_STAY, _NOTHING_MORE = b"\xc2", b"\xc0"
 _FOR_EVER = _pack(NO_TTL)
 _FIXED, _SHORT, _MIDDLE, _LONG = 0xA0, b"\xd9", b"\xda", b"\xdb"
 _LONGEST_FIXED, _LONGEST_SHORT = 31, 255
@@ -55,7 +56,7 @@ def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
         if len(fields) <= MOST_PACKED:
             return b"".join(
                 (
-                    _heads[len(key)], key, _heads[len(op)], op, ttl, _OTHERS_GO,
+                    _USUAL, _heads[len(key)], key, _heads[len(op)], op, ttl,
                     _heads[len(fields)], fields,
                 )
             )  # fmt: skip

@@ -6,7 +6,9 @@
 -- ARGV  1  how many at most
 --
 -- Gives how many.
---# parts meta log packed index burial
+--# parts meta
+local time, kept = redis.call('TIME'), redis.call('HGET', KEYS[1] .. ':log', 'n')
+--# parts log packed index burial
 log.indexes = log.indexes or list_indexes(log.base)
 local due = redis.call(
   'ZRANGEBYSCORE', log.base .. ':due', '-inf', string.format('%d', log.now), 'LIMIT', 0, ARGV[1]

@@ -1,5 +1,4 @@
 -- The log of changes, and what each of them leaves with its record: see keys.py.
-local REMEMBERED = 4000 -- changes: a pipeline has 1,000, and each may bury two that have expired
 
 -- When the record expires, 0 for never, and how many fields its hash has, nil if that is not known:
 -- 0 while all of them are packed.
@@ -15,28 +14,25 @@ local function parse_meta(meta)
 end
 
 -- What the script knows of the namespace KEYS[1], by the clock KEYS[2], and the changes that it
--- makes: they are written down together. Made here and not by a function, which each call of the
--- script would have to make; for the same reason %d is written out wherever all digits of a number
--- are wanted (tostring would give 1.7e+15). A table that grows costs as much as two that do not:
--- these are as large as one change needs.
+-- makes: they are written down together. `time` and `kept` are the server's clock and the number
+-- of the last change, as the script has found them. %d is written out wherever all digits of a
+-- number are wanted (tostring would give 1.7e+15).
 local log = {
-  base = KEYS[1], first = 0, number = 0, now = 0, offset = 0, stamp = '', indexes = {},
+  base = KEYS[1], number = tonumber(kept), offset = 0, indexes = {},
   size = 0, changes = { 0, 0 }, ops = { 'n', 0, 0, 0 },
 }
-do
-  local time, kept = redis.call('TIME'), redis.call('HGET', log.base .. ':log', 'n')
-  local number = tonumber(kept)
-  if not number then
-    -- There is none yet, or it ends in !: there are indexes, or the clock was moved. Where it is
-    -- a plain number nobody has to ask for these. An older version kept it in a key of its own.
-    number = kept and string.sub(kept, 1, -2) or redis.call('GET', log.base .. ':number') or 0
-    log.offset = redis.call('GET', KEYS[2]) or 0
-    log.indexes = nil -- until somebody lists them
-  end
-  log.first, log.number = tonumber(number), tonumber(number)
-  log.now = time[1] * 1000000 + time[2] + log.offset
-  log.stamp = string.format(';%d;', log.now)
+if not log.number then
+  -- There is none yet, or it ends in !: there are indexes, or the clock was moved. Where it is
+  -- a plain number nobody has to ask for these. An older version kept it in a key of its own.
+  log.number = tonumber(
+    kept and string.sub(kept, 1, -2) or redis.call('GET', log.base .. ':number') or 0
+  )
+  log.offset = redis.call('GET', KEYS[2]) or 0
+  log.indexes = nil -- until somebody lists them
 end
+log.first = log.number
+log.now = time[1] * 1000000 + time[2] + log.offset
+log.stamp = string.format(';%d;', log.now)
 
 -- What is ours of a record that the change with this number leaves. Numbers are slow to write:
 -- what comes before this one is the same for many puts of a script.
