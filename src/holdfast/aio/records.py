@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 from uuid import UUID
 
@@ -101,11 +101,15 @@ class AsyncRecords:
 
         Without fields it is deleted.
         """
-        await self._write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
+        write, size = self._to_write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
+        _applied(write, await self._records.write([write], size))
 
     async def delete(self, key: str, *, op_id: UUID | str | None = None) -> bool:
         """True if there was such a record."""
-        return await self._write(key, {}, {}, op_id, replace=True, must_exist=True, ttl_us=NO_TTL)
+        write, size = self._to_write(
+            key, {}, {}, op_id, replace=True, must_exist=True, ttl_us=NO_TTL
+        )
+        return _applied(write, await self._records.write([write], size))
 
     async def set_field(
         self,
@@ -125,7 +129,8 @@ class AsyncRecords:
 
         None removes a field. An absent record is created with just these, for ever.
         """
-        await self._write(key, {}, fields, op_id)
+        write, size = self._to_write(key, {}, fields, op_id)
+        _applied(write, await self._records.write([write], size))
 
     async def compare_and_swap(
         self,
@@ -159,7 +164,8 @@ class AsyncRecords:
             check_field(field): None if value is None else to_bytes(value, field)
             for field, value in expect.items()
         }
-        return await self._write(key, wanted, set, op_id)
+        write, size = self._to_write(key, wanted, set, op_id)
+        return _applied(write, await self._records.write([write], size))
 
     async def claim(
         self,
@@ -190,7 +196,8 @@ class AsyncRecords:
         self, key: str, ttl: Duration | None, *, op_id: UUID | str | None = None
     ) -> bool:
         """True if there is such a record: it now lives so long from now, or with None for ever."""
-        return await self._write(key, {}, {}, op_id, must_exist=True, ttl_us=to_ttl_us(ttl))
+        write, size = self._to_write(key, {}, {}, op_id, must_exist=True, ttl_us=to_ttl_us(ttl))
+        return _applied(write, await self._records.write([write], size))
 
     def scan(
         self,
@@ -358,7 +365,7 @@ class AsyncRecords:
             return [ListedRecord(key, stored) for key, stored in found.items()], more
         return None
 
-    async def _write(
+    def _to_write(
         self,
         key: str,
         expect: Mapping[str, bytes | None],
@@ -368,7 +375,8 @@ class AsyncRecords:
         replace: bool = False,
         must_exist: bool = False,
         ttl_us: int = KEEP_TTL,
-    ) -> bool:
+    ) -> tuple[RecordWrite, int]:
+        """The write, and how many bytes its fields are."""
         settings, size, known = to_settings(key, fields)
         place = (self._namespace, check_key(key))
         if size > self._large:
@@ -382,12 +390,9 @@ class AsyncRecords:
             ttl_us,
             operation_id(op_id),
             time.monotonic(),
-            blind=known and replace and not expect and not must_exist,
+            blind=replace and known and bool(settings) and not expect,
         )
-        (applied,) = await self._records.write([write], size)
-        if applied is None:
-            raise uncertain(write)
-        return applied
+        return write, size
 
     def _check_size(self, key: str, size: int) -> None:
         limit = self._config.payload_max_bytes
@@ -399,6 +404,13 @@ class AsyncRecords:
                 limit=limit,
             )
         _log.warning("record %r: fields of %d bytes; large ones make every read slow", key, size)
+
+
+def _applied(write: RecordWrite, outcomes: Sequence[bool | None]) -> bool:
+    (applied,) = outcomes
+    if applied is None:
+        raise uncertain(write)
+    return applied
 
 
 def _record(stored: StoredRecord) -> Record:

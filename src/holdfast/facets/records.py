@@ -112,7 +112,7 @@ class RecordWrite(msgspec.Struct, frozen=True, gc=False):
     ttl_us: int  # KEEP_TTL, NO_TTL, or how long from now
     op_id: bytes
     begun: float  # time.monotonic() when the caller asked
-    blind: bool = False  # surely a put of fields that are known, whatever was there before
+    blind: bool = False  # surely a put of some fields, all known, whatever was there before
 
 
 class StoredRecord(NamedTuple):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence, Sized
 from concurrent.futures import Executor
 from functools import partial
+from threading import get_ident
+from time import monotonic
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState
@@ -45,12 +46,15 @@ class AsyncioRuntime(HomeProcess):
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
+        self._runs = self._loop.is_running
+        self._thread = get_ident()
 
     def check(self) -> None:
         """Raise InvalidState in a forked child or under another loop."""
         if self.forks != self._forks:
             super().check()
-        if asyncio.get_running_loop() is not self._loop:
+        # A thread runs one loop at a time. To ask asyncio which one is a call of the system.
+        if get_ident() != self._thread or not self._runs():
             raise InvalidState(
                 "store opened under one event loop used under another: "
                 "open a store of its own in each loop"
@@ -107,7 +111,9 @@ class LoopCoalescer:
         """How many the last flush took, while the next one may follow."""
         self._task: asyncio.Task[None] | None = None
         self._leading = False
-        self._alone = False  # the last turn of the loop brought nobody else
+        # What else the loop is to run now. asyncio keeps that to itself, and uvloop to the end.
+        self._ready: Sized | None = getattr(loop, "_ready", None)
+        self._turn_by = 0.0  # until then the loop need not turn, if there is nothing else to run
 
     @property
     def load(self) -> int:
@@ -123,7 +129,7 @@ class LoopCoalescer:
         Where a flush does not let go of the loop, the first one leads: it flushes, in its own
         task, what the loop's tasks queue in this turn. That saves a task and a future, which are
         a tenth of what a lone caller waits for. After a turn in which nobody else came, the next
-        caller does not wait for another one.
+        callers do not wait for another one, for a moment and as long as nothing else is to be run.
         """
         if not self._inline or self._leading or self._task is not None:
             unit.waiter = waiter = self._future()
@@ -137,11 +143,11 @@ class LoopCoalescer:
         self._leading = True
         batch = [unit]
         try:
-            if self._alone:
-                self._alone = False  # and so the loop turns with every second call
-            else:
+            if self._ready or monotonic() >= self._turn_by:
                 await _turn()
-                self._alone = not self.waiting
+                self._turn_by = 0.0 if self.waiting else monotonic() + _MOMENT
+            elif self._ready is None:
+                self._turn_by = 0.0  # with every second call
             if self.waiting:
                 self.waiting.insert(0, unit)
                 batch = [
@@ -339,11 +345,11 @@ class _LoopPlace:
 class _LoopSignal:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        if threading.get_ident() == self._thread:
+        if get_ident() == self._thread:
             self._event.set()
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

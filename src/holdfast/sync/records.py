@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 from uuid import UUID
 
@@ -103,11 +103,15 @@ class Records:
 
         Without fields it is deleted.
         """
-        self._write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
+        write, size = self._to_write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
+        _applied(write, run(self._records.write([write], size)))
 
     def delete(self, key: str, *, op_id: UUID | str | None = None) -> bool:
         """True if there was such a record."""
-        return self._write(key, {}, {}, op_id, replace=True, must_exist=True, ttl_us=NO_TTL)
+        write, size = self._to_write(
+            key, {}, {}, op_id, replace=True, must_exist=True, ttl_us=NO_TTL
+        )
+        return _applied(write, run(self._records.write([write], size)))
 
     def set_field(
         self,
@@ -125,7 +129,8 @@ class Records:
 
         None removes a field. An absent record is created with just these, for ever.
         """
-        self._write(key, {}, fields, op_id)
+        write, size = self._to_write(key, {}, fields, op_id)
+        _applied(write, run(self._records.write([write], size)))
 
     def compare_and_swap(
         self,
@@ -157,7 +162,8 @@ class Records:
             check_field(field): None if value is None else to_bytes(value, field)
             for field, value in expect.items()
         }
-        return self._write(key, wanted, set, op_id)
+        write, size = self._to_write(key, wanted, set, op_id)
+        return _applied(write, run(self._records.write([write], size)))
 
     def claim(
         self,
@@ -186,7 +192,8 @@ class Records:
 
     def expire(self, key: str, ttl: Duration | None, *, op_id: UUID | str | None = None) -> bool:
         """True if there is such a record: it now lives so long from now, or with None for ever."""
-        return self._write(key, {}, {}, op_id, must_exist=True, ttl_us=to_ttl_us(ttl))
+        write, size = self._to_write(key, {}, {}, op_id, must_exist=True, ttl_us=to_ttl_us(ttl))
+        return _applied(write, run(self._records.write([write], size)))
 
     def scan(
         self,
@@ -356,7 +363,7 @@ class Records:
             return [ListedRecord(key, stored) for key, stored in found.items()], more
         return None
 
-    def _write(
+    def _to_write(
         self,
         key: str,
         expect: Mapping[str, bytes | None],
@@ -366,7 +373,8 @@ class Records:
         replace: bool = False,
         must_exist: bool = False,
         ttl_us: int = KEEP_TTL,
-    ) -> bool:
+    ) -> tuple[RecordWrite, int]:
+        """The write, and how many bytes its fields are."""
         settings, size, known = to_settings(key, fields)
         place = (self._namespace, check_key(key))
         if size > self._large:
@@ -380,12 +388,9 @@ class Records:
             ttl_us,
             operation_id(op_id),
             time.monotonic(),
-            blind=known and replace and not expect and not must_exist,
+            blind=replace and known and bool(settings) and not expect,
         )
-        (applied,) = run(self._records.write([write], size))
-        if applied is None:
-            raise uncertain(write)
-        return applied
+        return write, size
 
     def _check_size(self, key: str, size: int) -> None:
         limit = self._config.payload_max_bytes
@@ -397,6 +402,13 @@ class Records:
                 limit=limit,
             )
         _log.warning("record %r: fields of %d bytes; large ones make every read slow", key, size)
+
+
+def _applied(write: RecordWrite, outcomes: Sequence[bool | None]) -> bool:
+    (applied,) = outcomes
+    if applied is None:
+        raise uncertain(write)
+    return applied
 
 
 def _record(stored: StoredRecord) -> Record:

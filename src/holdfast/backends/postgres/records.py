@@ -123,9 +123,7 @@ class WriteRecords:
     def _are_puts(self, items: Sequence[RecordWrite]) -> bool:
         if len(items) > 1 and len({write.key for write in items}) < len(items):
             return False
-        return all(
-            write.blind and write.set and write.key[0] not in self._indexed for write in items
-        )
+        return all(write.blind and write.key[0] not in self._indexed for write in items)
 
     async def _put(self, on: PgConnection, items: Sequence[RecordWrite]) -> bool:
         """False if there is an index, and nothing was written."""

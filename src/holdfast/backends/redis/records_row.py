@@ -51,7 +51,7 @@ def pack_write(write: RecordWrite, seen: int, *, repeat: bool) -> bytes:
     """The row. `seen` is the number of a change that was there before the caller asked."""
     key, op = write.key[1].encode(), write.op_id
     ttl = _FOR_EVER if write.ttl_us == NO_TTL else _pack(write.ttl_us)
-    if write.blind and write.set and not repeat:
+    if write.blind and not repeat:
         fields = _pack(write.set)
         if len(fields) <= MOST_PACKED:
             return b"".join(

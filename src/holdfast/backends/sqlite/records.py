@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ _PUT_ROW, _GET_ROW, _ADD_ROW, _CHANGE_ROW = (
     _OWN[name] for name in ("put_row", "get_row", "add_row", "change_row")
 )
 _FILL_PAGE = 500  # records per transaction: a few ms
+_is_blind = attrgetter("blind")
 _PURGE_EVERY = 100  # writes; then as much goes as twice as many can leave
 
 
@@ -93,50 +95,12 @@ class WriteRecords:
     ) -> list[bool | None]:
         """See Batch."""
         now, commit_id, _, indexed = on.moments.begin()
-        indexes = _list_indexes(on) if indexed else []
-        plain = not indexed and not repeat
-        outcomes: list[bool | None] = []
-        ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
-        for write in items:
-            if plain and write.blind and write.set:
-                commit_id += _put(on, write, now, commit_id + 1)
-                outcomes.append(True)
-                continue
-            row_id, packed, expires_at, updated_at, op_id = (
-                on.execute(_GET_ROW, write.key).get or _NO_ROW
-            )
-            if op_id == write.op_id:
-                outcomes.append(True)
-                continue
-            if (
-                repeat
-                and row_id is not None
-                and write.key not in ours
-                and not surely_undone(write, now, updated_at)
-            ):
-                outcomes.append(None)
-                continue
-            absent = packed is None or (expires_at is not None and expires_at <= now)
-            before = {} if packed is None else unpack(packed)
-            after = apply_write(write, {} if absent else before, now)
-            if after is None or (absent and not after):
-                outcomes.append(after is not None)
-                continue
-            commit_id += 1
-            ours.add(write.key)
-            # What goes is remembered for its operation id.
-            ends = (
-                expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US
-            )
-            kept = to_bytes(after) if after else None
-            if row_id is None:
-                on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
-            else:
-                on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
-                on.moments.rows[write.key] = (row_id, write.op_id)
-            if indexes:
-                _reindex(on, indexes, write.key, before, after)
-            outcomes.append(True)
+        if indexed or repeat or not all(map(_is_blind, items)):
+            indexes = _list_indexes(on) if indexed else []
+            outcomes, commit_id = _write_each(on, items, now, commit_id, indexes, repeat=repeat)
+        else:  # as nearly always
+            indexes, outcomes = [], [True] * len(items)
+            commit_id = _put(on, items, now, commit_id)
         on.moments.gave_out(commit_id)
         self._written += len(items)
         if self._written >= _PURGE_EVERY:
@@ -243,23 +207,86 @@ class DropIndex:
 _NO_ROW = (None, None, None, 0, None)
 
 
-def _put(on: SqliteConnection, write: RecordWrite, now: int, commit_id: int) -> bool:
-    """Put the record, whatever was there; False if this very operation did so before."""
-    ends = None if write.ttl_us == NO_TTL else expiry(write, None, now)
-    values = (to_bytes(write.set), ends, now, commit_id, write.op_id)
-    rows = on.moments.rows
-    row = rows.get(write.key)
-    if row is None:
-        row_id = on.execute(_PUT_ROW, (*write.key, *values)).get
-        if row_id is None:
-            return False
-    else:
-        row_id, op_id = row
+def _write_each(
+    on: SqliteConnection,
+    items: Sequence[RecordWrite],
+    now: int,
+    commit_id: int,
+    indexes: Indexes,
+    *,
+    repeat: bool,
+) -> tuple[list[bool | None], int]:
+    """What became of each write, and the last commit id that was given out."""
+    outcomes: list[bool | None] = []
+    ours: set[RecordKey] = set()  # written by this batch: the first try of all was undone
+    for write in items:
+        if write.blind and not indexes and not repeat:
+            commit_id = _put(on, [write], now, commit_id)
+            outcomes.append(True)
+            continue
+        row_id, packed, expires_at, updated_at, op_id = (
+            on.execute(_GET_ROW, write.key).get or _NO_ROW
+        )
         if op_id == write.op_id:
-            return False
-        on.execute(_CHANGE_ROW, (*values, row_id))
-    rows[write.key] = (row_id, write.op_id)
-    return True
+            outcomes.append(True)
+            continue
+        if (
+            repeat
+            and row_id is not None
+            and write.key not in ours
+            and not surely_undone(write, now, updated_at)
+        ):
+            outcomes.append(None)
+            continue
+        absent = packed is None or (expires_at is not None and expires_at <= now)
+        before = {} if packed is None else unpack(packed)
+        after = apply_write(write, {} if absent else before, now)
+        if after is None or (absent and not after):
+            outcomes.append(after is not None)
+            continue
+        commit_id += 1
+        ours.add(write.key)
+        # What goes is remembered for its operation id.
+        ends = expiry(write, None if absent else expires_at, now) if after else now + OP_MEMORY_US
+        kept = to_bytes(after) if after else None
+        if row_id is None:
+            on.execute(_ADD_ROW, (*write.key, kept, ends, now, commit_id, write.op_id))
+        else:
+            on.execute(_CHANGE_ROW, (kept, ends, now, commit_id, write.op_id, row_id))
+            on.moments.rows[write.key] = (row_id, write.op_id)
+        if indexes:
+            _reindex(on, indexes, write.key, before, after)
+        outcomes.append(True)
+    return outcomes, commit_id
+
+
+def _put(on: SqliteConnection, puts: Sequence[RecordWrite], now: int, commit_id: int) -> int:
+    """Put the records, whatever was there; gives the last commit id that was given out.
+
+    An operation that a record knows as its last one is not done again. Where it is known which
+    row a record is, all that changes is changed together, last: each record by itself is in order.
+    """
+    rows = on.moments.rows
+    changes = []
+    for put in puts:
+        key, op_id = put.key, put.op_id
+        row = rows.get(key)
+        if row is not None and row[1] == op_id:
+            continue
+        ends = None if put.ttl_us == NO_TTL else expiry(put, None, now)
+        values = (to_bytes(put.set), ends, now, commit_id + 1, op_id)
+        if row is None:
+            row_id = on.execute(_PUT_ROW, (*key, *values)).get
+            if row_id is None:
+                continue
+        else:
+            row_id = row[0]
+            changes.append((*values, row_id))
+        commit_id += 1
+        rows[key] = (row_id, op_id)
+    if changes:
+        on.executemany(_CHANGE_ROW, changes)
+    return commit_id
 
 
 def _list_indexes(on: SqliteConnection) -> Indexes:
