@@ -48,7 +48,7 @@ _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
 _STAMP_BYTES = 20  # of a Stamp or a removal, towards the limit of a record's size
 # What nearly all names are like, so that one match tells. A key has no colon.
-_plain_key = re.compile(r"[\x20-\x39\x3b-\x7e]{1,200}").fullmatch
+is_plain_key = re.compile(r"[\x20-\x39\x3b-\x7e]{1,200}").fullmatch
 _plain_field = re.compile(r"[\x20-\x7e]{1,200}").fullmatch
 # Clocks are read at different moments of a call, and may be set meanwhile.
 _SLACK_US = 1_000_000
@@ -326,7 +326,7 @@ def lost_changes(position: Position) -> InvalidArgument:
 
 def check_key(key: str) -> str:
     """The key itself, when it is a legal one."""
-    if type(key) is str and _plain_key(key):
+    if type(key) is str and is_plain_key(key):
         return key
     check_name(key, what="record key")
     if ":" in key:

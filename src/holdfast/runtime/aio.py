@@ -123,7 +123,7 @@ class LoopCoalescer:
             return len(self.waiting) + len(batch)
         return len(self.waiting)
 
-    async def submit(self, unit: Unit) -> Sequence[Any]:
+    async def submit(self, unit: Unit) -> Sequence[Any]:  # noqa: C901 - a frame for each part costs
         """Queue the unit and wait for its outcome.
 
         Where a flush does not let go of the loop, the first one leads: it flushes, in its own
@@ -162,6 +162,8 @@ class LoopCoalescer:
                 self._leave(batch[1:])
             if self.waiting:
                 self._start()
+        if unit.error is None and unit.settled:
+            return unit.answers
         return unit.result()
 
     async def hold(self, patience: float) -> _LoopHold | None:

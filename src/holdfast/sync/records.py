@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 from uuid import UUID
 
+from uuid_utils import uuid7
+
 from holdfast.clock import MICROSECONDS, Duration
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument
@@ -39,6 +41,7 @@ from holdfast.facets.records import (
     check_field,
     check_key,
     check_key_prefix,
+    is_plain_key,
     to_bytes,
     to_settings,
     to_ttl_us,
@@ -103,8 +106,10 @@ class Records:
 
         Without fields it is deleted.
         """
-        write, size = self._to_write(key, {}, fields, op_id, replace=True, ttl_us=to_ttl_us(ttl))
-        _applied(write, run(self._records.write([write], size)))
+        ttl_us = NO_TTL if ttl is None else to_ttl_us(ttl)
+        write, size = self._to_write(key, {}, fields, op_id, replace=True, ttl_us=ttl_us)
+        if (run(self._records.write([write], size)))[0] is None:
+            raise uncertain(write)
 
     def delete(self, key: str, *, op_id: UUID | str | None = None) -> bool:
         """True if there was such a record."""
@@ -376,17 +381,18 @@ class Records:
     ) -> tuple[RecordWrite, int]:
         """The write, and how many bytes its fields are."""
         settings, size, known = to_settings(key, fields)
-        place = (self._namespace, check_key(key))
+        if type(key) is not str or not is_plain_key(key):  # without a frame for the usual one
+            check_key(key)
         if size > self._large:
             self._check_size(key, size)
         write = RecordWrite(
-            place,
+            (self._namespace, key),
             expect,
             settings,
             replace,
             must_exist,
             ttl_us,
-            operation_id(op_id),
+            uuid7().bytes if op_id is None else operation_id(op_id),
             time.monotonic(),
             blind=replace and known and bool(settings) and not expect,
         )
