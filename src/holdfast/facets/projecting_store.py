@@ -107,7 +107,7 @@ class EngineViews:
             ttl_us=NO_TTL,
             op_id=operation_id(None),
             begun=time.monotonic(),
-            blind=True,
+            blind=bool(fields),
         )
         size = sum(len(value) for value in fields.values())
         (done,) = await self._backend.records.write([write], size)
