@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -190,6 +192,42 @@ async def test_caller_cancelled_before_it_flushes_is_not_written(flusher: Flushe
     assert await other == ["other"]
     assert gone.cancelled()
     assert flusher.batches == [["other"]]
+
+
+@only_inline
+async def test_what_is_ready_runs_before_a_lone_caller_goes_on(flusher: Flusher) -> None:
+    loop = asyncio.get_running_loop()
+    ran: list[int] = []
+    for lone in range(1, 5):
+        for _ in range(lone):
+            await flusher.call(0)
+        loop.call_soon(ran.append, lone)
+        await flusher.call(0)
+        assert ran[-1:] == [lone], f"not run before the call after {lone} lone ones"
+
+
+@only_inline
+async def test_who_joins_a_lone_caller_shares_its_flush(flusher: Flusher) -> None:
+    for lone in range(4):
+        for _ in range(lone):
+            await flusher.call("lone")
+        await asyncio.gather(flusher.call(1), flusher.call(2), flusher.call(3))
+        assert flusher.batches[-1] == [1, 2, 3]
+
+
+@only_inline
+async def test_a_lone_caller_does_not_keep_the_loop_from_its_files(flusher: Flusher) -> None:
+    loop = asyncio.get_running_loop()
+    heard = asyncio.Event()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        loop.add_reader(ours, heard.set)
+        theirs.send(b"x")
+        deadline = time.monotonic() + 5
+        while not heard.is_set():
+            await flusher.call(0)
+            assert time.monotonic() < deadline, "what came from outside was never looked at"
+        loop.remove_reader(ours)
 
 
 @only_inline
