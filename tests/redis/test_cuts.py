@@ -229,7 +229,8 @@ def test_a_repeat_is_uncertain_only_if_something_was_forgotten_since(server: Val
         db = backend.records._db  # type: ignore[attr-defined]  # noqa: SLF001
         store.records.put("b", {"n": 0})
         store.records.put("a", {"n": 0})
-        write = SeenWrite(_swap(uuid4().bytes, time.monotonic()), 0)
+        space = backend.records._spaces["default"]  # type: ignore[attr-defined]  # noqa: SLF001
+        write = SeenWrite(_swap(uuid4().bytes, time.monotonic()), space, 0)
         command = operation.command(write, repeat=True)
         client.hdel("doubt:{default}:log", "1")
         assert run(db.ask([command], b"")) == [[-1]]

@@ -23,15 +23,15 @@ class RedisNamespaces:
         self._keys = keys
         self._noted: dict[str, float] = {}
 
-    def noted(self, namespace: str, now: float) -> bool:
-        """True if it is known to be listed, as it nearly always is; `now` by time.monotonic()."""
-        return now < self._noted.get(namespace, 0.0)
+    async def note(self, namespace: str) -> float:
+        """See to it that the namespace is listed, before something is written to it.
 
-    async def note(self, namespace: str) -> None:
-        """See to it that the namespace is listed, before something is written to it."""
+        Gives until when that need not be asked for again, by time.monotonic().
+        """
         now = time.monotonic()
-        if self.noted(namespace, now):
-            return
+        noted = self._noted.get(namespace, 0.0)
+        if now < noted:
+            return noted
         key = self._keys.namespaces
         try:
             await self._db.ask([(b"SADD", key, namespace.encode())], key)
@@ -39,7 +39,8 @@ class RedisNamespaces:
             # A full server takes deletions, but refuses to add even what is there.
             if namespace not in self._noted and not await self._is_listed(namespace):
                 raise
-        self._noted[namespace] = now + _AGAIN
+        self._noted[namespace] = noted = now + _AGAIN
+        return noted
 
     async def listed(self) -> list[str]:
         """All that were ever noted, in byte order."""

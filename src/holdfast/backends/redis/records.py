@@ -22,9 +22,9 @@ from holdfast.facets.records import (
     StoredRecord,
     uncertain,
 )
+from holdfast.runtime import Topic
 
 _UNCERTAIN, _REFUSED = -1, 0
-_MOST_HEADS = 1000
 
 
 class RedisRecords:
@@ -34,30 +34,35 @@ class RedisRecords:
         self._db = db
         self._keys = keys
         self._namespaces = namespaces
-        self._write = WriteRecords(keys)
+        self._spaces: dict[str, Space] = {}
+        self._write = WriteRecords()
         self._read = ReadRecords(keys)
         self._anew = Script("read_record")
         self._purge = Script("purge_records")
 
     def write(self, writes: Sequence[RecordWrite], size: int) -> Awaitable[Sequence[bool]]:
         """See RecordsBackend."""
-        namespace = writes[0].key[0]
-        seen = self._write.seen.get(namespace)
-        if seen is None or not self._namespaces.noted(namespace, writes[0].begun):
+        first = writes[0]
+        space = self._spaces.get(first.key[0])
+        if space is None or first.begun >= space.listed_until:
             return self._write_first(writes, size)
         if len(writes) == 1:  # as nearly always
-            items = [SeenWrite(writes[0], seen)]
+            items = [SeenWrite(first, space, space.seen)]
         else:
-            items = [SeenWrite(write, seen) for write in writes]
-        base = self._keys.base(namespace)
-        return self._db.do(self._write, items, base, size=size, topic=(LOG, namespace))
+            items = [SeenWrite(write, space, space.seen) for write in writes]
+        return self._db.do(self._write, items, space.base, size=size, topic=space.topic)
 
     async def _write_first(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool]:
         """The same, for a namespace that this store has not written to lately."""
         namespace = writes[0].key[0]
-        await self._namespaces.note(namespace)
-        if namespace not in self._write.seen:
-            self._write.seen.setdefault(namespace, await self.number(namespace))
+        listed_until = await self._namespaces.note(namespace)
+        space = self._spaces.get(namespace)
+        if space is None:
+            base = self._keys.base(namespace)
+            begin = self._write.script.call([base, self._keys.clock(base)], [])
+            seen = await self.number(namespace)
+            space = self._spaces.setdefault(namespace, Space(base, begin, (LOG, namespace), seen))
+        space.listed_until = listed_until
         return await self.write(writes, size)
 
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:
@@ -141,10 +146,21 @@ class RedisRecords:
         return int((number or older or b"0").rstrip(b"!"))
 
 
+class Space(msgspec.Struct, eq=False):
+    """What the store knows of a namespace that it writes to."""
+
+    base: bytes
+    begin: list[bytes]  # of the command that writes
+    topic: Topic
+    seen: int  # the number of the last change that was answered
+    listed_until: float = 0.0  # by time.monotonic(): see RedisNamespaces
+
+
 class SeenWrite(msgspec.Struct, frozen=True, gc=False):
     """A write, and the number of the last change in its namespace that we knew of before."""
 
     write: RecordWrite
+    space: Space
     seen: int
 
 
@@ -155,26 +171,16 @@ class WriteRecords:
     timed = False
     joins = True
 
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-        self._script = Script("write_records")
-        self._heads: dict[str, list[bytes]] = {}  # of the commands, by namespace
-        self.seen: dict[str, int] = {}  # the number of the last change that was answered
+    def __init__(self) -> None:
+        self.script = Script("write_records")
 
     def command(self, item: SeenWrite, *, repeat: bool) -> list[bytes]:
         """See Operation."""
-        return [*self.begin(item), self.word(item, repeat=repeat)]
+        return [*item.space.begin, self.word(item, repeat=repeat)]
 
     def begin(self, item: SeenWrite) -> list[bytes]:
         """See Joining."""
-        namespace = item.write.key[0]
-        head = self._heads.get(namespace)
-        if head is None:
-            base = self._keys.base(namespace)
-            head = self._script.call([base, self._keys.clock(base)], [])
-            if len(self._heads) < _MOST_HEADS:
-                self._heads[namespace] = head
-        return head
+        return item.space.begin
 
     def word(self, item: SeenWrite, *, repeat: bool) -> bytes:
         """See Joining."""
@@ -186,10 +192,8 @@ class WriteRecords:
             if reply == _UNCERTAIN:
                 raise uncertain(item.write)
             return False
-        namespace = item.write.key[0]
         # Threads may overwrite each other here: a lower number is only more careful.
-        if reply - 1 > self.seen.get(namespace, -1):
-            self.seen[namespace] = reply - 1
+        item.space.seen = max(item.space.seen, reply - 1)
         return True
 
 
