@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.backends.redis.hints import MOMENT, Hints
-from holdfast.backends.redis.watch import _LONG, Subscriber, _is_primary
+from holdfast.backends.redis.watch import _LONG, Subscriber
 from holdfast.runtime.blocking import BlockingRuntime
 from holdfast.runtime.hub import Listener
 from holdfast.testing.valkey import ValkeyServer
@@ -31,33 +31,39 @@ def server() -> Iterator[ValkeyServer]:
         yield server
 
 
-class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+def _told() -> Hints:
+    told = Hints(lambda topic: (topic[0].encode(),))
+    told.counted = True
+    return told
 
 
-def test_a_hint_that_reached_nobody_is_the_last_for_a_moment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch)
-    told = Hints(lambda topic: (topic[0].encode(),), counted=True)
-    assert told.about([TOPIC]) == [(b"records",)]
-    assert told.about([TOPIC]) == [(b"records",)], "nobody has said yet that nobody hears"
-    clock.now += MOMENT / 2
-    told.reached(0)
-    assert told.about([TOPIC]) == ()
-    clock.now += MOMENT / 2  # since it was sent, not since the answer came
-    assert told.about([TOPIC]) == [(b"records",)]
-    told.reached(1)
-    assert told.about([TOPIC]) == [(b"records",)]
+def test_a_hint_that_reached_nobody_is_the_last_for_a_moment() -> None:
+    told = _told()
+    assert told.about([TOPIC], 100.0) == [(b"records",)]
+    assert told.about([TOPIC], 100.0) == [(b"records",)], "nobody has said yet that nobody hears"
+    told.reached(0, 100.0)  # it counts when it was sent, however late the answer comes
+    assert told.about([TOPIC], 100.0 + MOMENT / 2) == ()
+    assert told.about([TOPIC], 100.0 + MOMENT) == [(b"records",)]
+    told.reached(1, 100.0 + MOMENT)
+    assert told.about([TOPIC], 100.0 + MOMENT) == [(b"records",)]
 
 
-def test_in_a_cluster_every_hint_is_sent() -> None:
-    told = Hints(lambda topic: (topic[0].encode(),), counted=False)
-    for _ in range(3):
-        assert told.about([TOPIC]) == [(b"records",)]
-        told.reached(0)
+def test_a_late_nobody_does_not_overrule_a_later_somebody() -> None:
+    told = _told()
+    told.reached(1, 101.0)
+    told.reached(0, 100.99)
+    assert told.about([TOPIC], 101.0) == [(b"records",)]
+    told.reached(0, 101.01)
+    assert told.about([TOPIC], 101.02) == ()
+    told.reached(1, 101.0)
+    assert told.about([TOPIC], 101.02) == [(b"records",)]
+
+
+def test_where_not_all_are_counted_every_hint_is_sent() -> None:
+    told = _told()
+    told.counted = False
+    told.reached(0, 100.0)
+    assert told.about([TOPIC], 100.0) == [(b"records",)]
 
 
 def test_a_store_asks_the_server_whether_anybody_hears(server: ValkeyServer) -> None:
@@ -113,20 +119,43 @@ def test_who_begins_to_listen_unnoticed_looks_again(
         assert change.record == holdfast.Record({"x": b"1"})
 
 
-def test_who_listens_on_a_replica_looks_by_itself(server: ValkeyServer) -> None:
-    """The primary does not count it, so nobody who writes would notice."""
-    with ValkeyServer(replica_of=server) as replica:
-        for place, primary in ((server, True), (replica, False)):
-            with contextlib.closing(place.client()) as client:
-                connection = client.connection_pool.get_connection()
-                assert _is_primary(connection) is primary
-    subscriber = Subscriber(
-        lambda: None, BlockingRuntime(), b"c", lambda _: TOPIC, 0.25, cluster=False
-    )
-    subscriber._hear([b"subscribe", b"c", b"1"], noticed=False)  # noqa: SLF001
-    assert subscriber._patience() == 0.25  # noqa: SLF001
-    subscriber._hear([b"subscribe", b"c", b"1"], noticed=True)  # noqa: SLF001
-    assert subscriber._patience() == _LONG  # noqa: SLF001
+def test_a_server_with_replicas_is_sent_every_hint(server: ValkeyServer) -> None:
+    """It does not count who listens there, and after a failover that may be anybody."""
+    with (
+        contextlib.closing(server.client()) as client,
+        holdfast.open(server.url(prefix="alone")) as alone,
+        ValkeyServer(replica_of=server),
+    ):
+        assert _hints(alone).counted
+        deadline = time.monotonic() + PATIENCE
+        while not client.role()[2]:
+            assert time.monotonic() < deadline, "the replica does not come"
+            time.sleep(0.01)
+        with holdfast.open(server.url(prefix="copied")) as store:
+            for number in range(3):
+                store.records.put("a", {"x": number})
+            assert not _hints(store).counted
+            assert _hints(store)._quiet_until == 0.0  # noqa: SLF001
+        alone.records.put("a", {"x": 1})  # the first in its namespace looks too
+        assert not _hints(alone).counted
+
+
+def test_a_cluster_is_sent_every_hint() -> None:
+    with (
+        ValkeyServer(cluster=True) as node,
+        holdfast.open(node.url()) as store,
+    ):
+        for number in range(3):
+            store.records.put("a", {"x": number})
+        assert not _hints(store).counted
+
+
+def test_who_has_subscribed_looks_again_after_the_servers_answer() -> None:
+    subscriber = Subscriber(lambda: None, BlockingRuntime(), b"c", lambda _: TOPIC, 0.25)
+    before = time.monotonic()
+    subscriber._hear([b"subscribe", b"c", b"1"])  # noqa: SLF001
+    first, second = subscriber._again  # noqa: SLF001
+    assert before + MOMENT < first < second
 
 
 def _hints(store: holdfast.Store) -> Hints:

@@ -152,3 +152,20 @@ def test_a_known_operation_finds_its_packed_record(records: Records) -> None:
     records.put("a", {"x": 1}, op_id=operation)
     records.put("a", {"x": 2}, op_id=operation)
     assert records.get("a") == Record({"x": b"1"})
+
+
+def test_a_full_server_lets_fields_be_removed(
+    records: Records,
+    client: Any,  # noqa: ANN401 - redis-py's
+) -> None:
+    """Also those of a record that has to be spread for it."""
+    for key in "abc":
+        records.put(key, {"x": 1, "y": 2})
+    client.config_set("maxmemory", 1)
+    try:
+        records.set_fields("a", {"x": None})
+        records.set_fields("b", {"x": None, "y": None})
+        assert records.compare_and_set("c", expect={"x": 1}, set={"y": None})
+    finally:
+        client.config_set("maxmemory", 0)
+    assert [records.get(key) for key in "abc"] == [Record({"y": b"2"}), None, Record({"x": b"1"})]

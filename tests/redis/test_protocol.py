@@ -67,6 +67,11 @@ def test_what_is_no_answer_is_refused() -> None:
         Reader().feed(b"HTTP/1.1 400 Bad Request\r\n", [])
 
 
+def test_what_no_value_can_be_made_of_is_refused() -> None:
+    with pytest.raises(Unavailable, match="not an answer"):
+        Reader().feed(b"%1\r\n*0\r\n:1\r\n", [])
+
+
 def test_commands_are_spelled_out() -> None:
     assert pack([(b"GET", b"a\r\n"), (b"PING",)]) == (
         b"*2\r\n$3\r\nGET\r\n$3\r\na\r\n\r\n*1\r\n$4\r\nPING\r\n"

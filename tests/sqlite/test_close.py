@@ -116,3 +116,23 @@ def test_close_under_another_loop_is_refused(tmp_path: Path) -> None:
     with pytest.warns(ResourceWarning, match="unclosed store"):
         gc.collect()
     assert _files(tmp_path) == ["x.db"]
+
+
+def test_a_loop_may_go_on_in_another_thread(tmp_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def open_store() -> holdfast.AsyncStore:
+        return await holdfast.open_async(f"sqlite:///{tmp_path}/a.db")
+
+    store = loop.run_until_complete(open_store())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        for number in range(3):
+            written = asyncio.run_coroutine_threadsafe(store.cells.set("a", number), loop)
+            assert written.result(10) == number + 1
+        asyncio.run_coroutine_threadsafe(store.close(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -55,10 +55,12 @@ class AsyncioRuntime(HomeProcess):
             super().check()
         # A thread runs one loop at a time. To ask asyncio which one is a call of the system.
         if get_ident() != self._thread or not self._runs():
-            raise InvalidState(
-                "store opened under one event loop used under another: "
-                "open a store of its own in each loop"
-            )
+            if asyncio.get_running_loop() is not self._loop:
+                raise InvalidState(
+                    "store opened under one event loop used under another: "
+                    "open a store of its own in each loop"
+                )
+            self._thread = get_ident()  # the loop has moved to another thread
 
     async def sleep(self, seconds: float) -> None:
         """Suspend this task."""

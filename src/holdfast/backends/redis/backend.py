@@ -75,15 +75,15 @@ async def open_backend(url: str, config: StoreConfig, runtime: Runtime) -> Backe
         keys.channel,
         _topic,
         seconds(config.poll_interval),
-        cluster=servers.cluster,
     )
     publish = lru_cache(maxsize=1000)(partial(_publish, keys))
-    frame = Frame(keys.read_clock, Hints(publish, counted=not servers.cluster))
+    frame = Frame(keys.read_clock, Hints(publish))
     db = RedisDb(servers, runtime, subscriber, frame, config.wait_replicas)
     try:
         await servers.find()
         backend = RedisBackend(db, keys, cluster=servers.cluster)
         await backend.ping()
+        await db.count_listeners()
         if config.durability == "always":
             await _warn_of_settings(db, servers.where)
     except BaseException:

@@ -87,6 +87,17 @@ class RedisDb:
         self.subscriber.tell([topic])
         await self.ask([self._frame.hints.command(topic)], b"")
 
+    async def count_listeners(self) -> None:
+        """Find out whether the server knows of all who listen: see hints.py."""
+        hints = self._frame.hints
+        if self._servers.cluster:
+            return  # never
+        try:
+            ((role, _, replicas),) = await self.ask([(b"ROLE",)], b"")
+            hints.counted = role == b"master" and not replicas
+        except (StoreError, ValueError):  # it keeps that to itself, or is a replica
+            hints.counted = False
+
     def check(self) -> None:
         """Raise when the store is closed or used where it must not be."""
         self.runtime.check()

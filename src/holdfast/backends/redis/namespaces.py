@@ -39,6 +39,7 @@ class RedisNamespaces:
             # A full server takes deletions, but refuses to add even what is there.
             if namespace not in self._noted and not await self._is_listed(namespace):
                 raise
+        await self._db.count_listeners()
         self._noted[namespace] = noted = now + _AGAIN
         return noted
 

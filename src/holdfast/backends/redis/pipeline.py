@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -242,7 +243,8 @@ class _Sent:
                 self.single = False
                 self._before = frame.clock
         self._hints = frame.hints
-        hints = frame.hints.about(topics) if topics else ()
+        self._sent_at = time.monotonic()
+        hints = frame.hints.about(topics, self._sent_at) if topics else ()
         self._hinted = bool(hints)
         self.after = [*self._before, *hints]
         self.all: list[Command] = [*self._before, *own, *self.after]
@@ -284,7 +286,7 @@ class _Sent:
         """Give an outcome to all units, if each is single and none was refused."""
         self.settled = True
         if self._hinted:
-            self._hints.reached(self.replies[-1])
+            self._hints.reached(self.replies[-1], self._sent_at)
         for unit, reply in zip(self.units, self._answers(), strict=True):
             try:
                 unit.answers = (unit.batch.answer(reply, unit.items[0]),)

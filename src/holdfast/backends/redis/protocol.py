@@ -63,7 +63,7 @@ class Reader:
         try:
             while (reply := raw.gets()) is not _NOTHING:
                 replies.append(reply)
-        except hiredis.ProtocolError as exc:
+        except (hiredis.HiredisError, TypeError) as exc:  # such as a map with a list for a key
             raise Unavailable(
                 f"not an answer of Redis: {bytes(data[:40])!r}", outcome_unknown=True
             ) from exc

@@ -44,14 +44,12 @@ class Subscriber:
         channel: bytes,
         topic: Callable[[bytes], Topic],
         poll_interval: float,
-        *,
-        cluster: bool,
     ) -> None:
         self._connect = connect
         self._channel = channel
         self._topic = topic
         self._poll_interval = poll_interval
-        self._cluster = cluster
+        self._again: deque[float] = deque()  # when to look again, since the last subscription
         self.hub = Hub(runtime, self._patience)
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -107,23 +105,22 @@ class Subscriber:
                 retry = min(2 * retry, _LONGEST_RETRY)
             finally:
                 self._subscribed = False
+                self._again.clear()
                 self.hub.tell_all()
 
     def _serve(self) -> None:
         """Until nobody listens any more."""
         raw = self._connect()
         try:
-            noticed = self._cluster or _is_primary(raw)
             raw.send_packed_command([pack([(b"SUBSCRIBE", self._channel)])], check_health=False)
             heard_at = time.monotonic()
-            again = deque(heard_at + seconds for seconds in _AGAIN)
             asked = False
             while not self._stopped.is_set() and self.hub.listening:
-                if again and time.monotonic() >= again[0]:
-                    again.popleft()
+                if self._again and time.monotonic() >= self._again[0]:
+                    self._again.popleft()
                     self.hub.tell_all()
                 if raw.can_read(timeout=_LOOK):
-                    self._hear(raw.read_response(disable_decoding=True), noticed=noticed)
+                    self._hear(raw.read_response(disable_decoding=True))
                     heard_at, asked = time.monotonic(), False
                 elif time.monotonic() - heard_at > _PING:
                     if asked:
@@ -133,18 +130,11 @@ class Subscriber:
         finally:
             raw.disconnect()
 
-    def _hear(self, message: list[bytes], *, noticed: bool) -> None:
+    def _hear(self, message: list[bytes]) -> None:
         if message[0] == b"subscribe":
-            self._subscribed = noticed
+            self._subscribed = True
+            now = time.monotonic()
+            self._again = deque(now + seconds for seconds in _AGAIN)
             self.hub.tell_all()  # of what may have come before
         elif message[0] == b"message":
             self.hub.tell([self._topic(message[2])])
-
-
-def _is_primary(raw: Any) -> bool:  # noqa: ANN401 - redis-py's
-    """False if who writes is not told of us: a primary does not count its replicas' listeners."""
-    raw.send_packed_command([pack([(b"ROLE",)])], check_health=False)
-    try:
-        return bool(raw.read_response(disable_decoding=True)[0] == b"master")
-    except exceptions.ResponseError:  # it keeps that to itself
-        return False

@@ -115,6 +115,10 @@ local function general()
     local words = select('#', ...) + (stamped and #stamped or 0) + (more and #more or 0)
     local afresh = replace or not live
     if there then -- from now on they are fields of the hash
+      if words == 0 and gone then
+        -- Removes nothing yet. But who has begun by removing may go on, also on a full server.
+        seldom().remove_fields(record, gone)
+      end
       local spread = redis.pcall('HSET', record, unpack(words_there))
       if type(spread) == 'table' then
         return spread
