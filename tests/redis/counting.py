@@ -76,8 +76,10 @@ class Counting:
     def wait_for_more(self) -> None:
         """Return when every writer has got on by some steps."""
         goals = {key: number + MORE for key, number in self.acknowledged.items()}
+        before = len(self.errors)
         with self._step:
             done = self._step.wait_for(
                 lambda: all(self.acknowledged[key] >= goal for key, goal in goals.items()), PATIENCE
             )
-        assert done, f"wanted {goals}, got {self.acknowledged}; {self.errors[-1:]}"
+        since = self.errors[before:]
+        assert done, f"wanted {goals}, got {self.acknowledged}; {len(since)} errors, {since[-1:]}"

@@ -31,6 +31,7 @@ __all__ = ["NO_SLOTS", "RedisServer", "ServerError", "ValkeyServer"]
 _READY: Final = "Ready to accept connections"
 _PORT_TAKEN: Final = "Could not create server TCP listening socket"
 _PORT_ATTEMPTS: Final = 5
+_LEAVING_SECS: Final = 0.5
 _SLOTS: Final = 16384
 NO_SLOTS: Final = range(0)
 _WAIT_SECS: Final = 30.0
@@ -221,6 +222,7 @@ class ValkeyServer:
         self._program = str(found)
 
     def _launch(self) -> None:
+        known = self._port is not None  # by those who were given its URL
         for attempt in itertools.count(1):
             self._port = self._port or ReservedPort()
             self._bus = self._bus or ReservedPort()
@@ -231,7 +233,10 @@ class ValkeyServer:
             log = process.log_tail()
             if _PORT_TAKEN not in log or attempt == _PORT_ATTEMPTS:
                 raise ServerError(f"{self.name} did not start\n{log}")
-            self._release_ports()
+            if known:
+                time.sleep(_LEAVING_SECS)  # a child of the one before may still be leaving
+            else:
+                self._release_ports()
 
     def _command(self) -> list[str]:
         settings = {
