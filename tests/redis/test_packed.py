@@ -169,3 +169,19 @@ def test_a_full_server_lets_fields_be_removed(
     finally:
         client.config_set("maxmemory", 0)
     assert [records.get(key) for key in "abc"] == [Record({"y": b"2"}), None, Record({"x": b"1"})]
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"\x81\xa1x", b"\x81\xa1x\xa1y"])
+def test_damaged_fields_are_corrupt(
+    records: Records,
+    client: Any,  # noqa: ANN401 - redis-py's
+    damage: bytes,
+) -> None:
+    """No map, one that ends too soon, and one of text to text."""
+    records.put("a", {"x": 1})
+    place = f"{BASE}:r:a"
+    ours = client.hget(place, "\0")
+    client.hset(place, "\0", ours[: ours.rindex(b";") + 1] + damage)
+    for read in (lambda: records.get("a"), lambda: records.get_field("a", "x")):
+        with pytest.raises(holdfast.Corrupt, match="fields of a record"):
+            read()

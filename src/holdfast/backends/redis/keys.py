@@ -52,9 +52,10 @@ and the server itself removes the hash when its time is up (PEXPIREAT). `delete`
 with NUL alone for a day, so that a repeat is known, and takes the key out of `keys`; `changes`
 then has job.7 -> 4, which tells a watch to look, find nothing, and say so.
 
-A put leaves its fields packed, a map in MessagePack, if they are small: one value costs the server
-half of what a dozen do. Whoever else writes to the record spreads them first, so that a field can
-be set without touching the others. `set_field("job.7", "tries", 1)` as the fourth change leaves
+A put leaves its fields packed, a map in MessagePack, if they are small: in a batch one value costs
+the server half of what a dozen do. Whoever else writes to the record spreads them first, so that a
+field can be set without touching the others. `set_field("job.7", "tries", 1)` as the fourth change
+leaves
 
     hf:{default}:r:job.7     state = pending, tries = 1, NUL = OP_ID expires_at;;updated_at;4
 

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.backends.redis.keys import META
 from holdfast.backends.redis.protocol import Reply
+from holdfast.errors import Corrupt
 from holdfast.facets.records import Fields, StoredRecord
 
 _OP_BYTES = 16
@@ -42,19 +43,19 @@ def _seen(now_us: int, meta: bytes | None, spread: Fields, wanted: tuple[str, ..
     """The record with what is ours of it, its fields that are the hash's, and which to show."""
     if meta is None:
         return Kept(None, 0)
-    packed = b""
-    expires: bytes
-    if b";" in meta[_OP_BYTES:]:
-        expires, _, _, number, *rest = meta[_OP_BYTES:].split(b";", 4)
-        packed = rest[0] if rest else b""
-    else:  # written before fields were counted
-        _, expires, number = meta[_OP_BYTES:].split(b":")
-    expires_us = int(expires)
-    if expires_us and expires_us <= now_us:  # a deleted one has expired long ago
-        return Kept(None, int(number))
-    fields = spread
-    if packed:
-        fields = _unpack(packed)
-        if wanted is not None:
-            fields = {field: fields[field] for field in wanted if field in fields}
+    ours = meta[_OP_BYTES:]
+    packed: list[bytes] = []  # the fields, if they are
+    try:
+        if b";" in ours:
+            expires, _, _, number, *packed = ours.split(b";", 4)
+        else:  # written before fields were counted
+            _, expires, number = ours.split(b":")
+        expires_us = int(expires)
+        if expires_us and expires_us <= now_us:  # a deleted one has expired long ago
+            return Kept(None, int(number))
+        fields = _unpack(packed[0]) if packed else spread
+    except (msgspec.DecodeError, ValueError) as exc:
+        raise Corrupt(f"the fields of a record cannot be read: {exc}") from exc
+    if packed and wanted is not None:
+        fields = {field: fields[field] for field in wanted if field in fields}
     return Kept(StoredRecord(fields, expires_us - now_us if expires_us else None), int(number))
