@@ -46,6 +46,7 @@ OP_MEMORY_US = 24 * 3600 * 1_000_000
 
 _MOST_TTL_US = 2**53  # 285 years: what every engine can count to
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # the seed has unsigned fields
+_SURE_DIGITS = 18  # that many are surely between the two, with or without a sign
 _STAMP_BYTES = 20  # of a Stamp or a removal, towards the limit of a record's size
 # What nearly all names are like, so that one match tells. A key has no colon.
 is_plain_key = re.compile(r"[\x20-\x39\x3b-\x7e]{1,200}").fullmatch
@@ -407,8 +408,10 @@ def to_settings(key: str, fields: Mapping[str, Any]) -> tuple[Settings, int, boo
             kind = type(value)
             if kind is str:
                 kept[field] = value.encode()
-            elif kind is int and _INT_MIN <= value <= _INT_MAX:
-                kept[field] = _digits(value)
+            elif kind is int:
+                kept[field] = digits = _digits(value)
+                if len(digits) > _SURE_DIGITS and not _INT_MIN <= value <= _INT_MAX:
+                    return _each_setting(fields)
             elif kind is bytes:
                 kept[field] = value
             else:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence, Sized
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from threading import get_ident
@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from holdfast.errors import InvalidState
+from holdfast.runtime.agenda import Agenda
 from holdfast.runtime.contract import (
     HOLD,
     Coalescer,
@@ -113,9 +114,9 @@ class LoopCoalescer:
         """How many the last flush took, while the next one may follow."""
         self._task: asyncio.Task[None] | None = None
         self._leading = False
-        # What else the loop is to run now. asyncio keeps that to itself, and uvloop to the end.
-        self._ready: Sized | None = getattr(loop, "_ready", None)
-        self._turn_by = 0.0  # until then the loop need not turn, if there is nothing else to run
+        self._agenda = Agenda(loop)
+        self._ready = self._agenda.ready
+        self._look_by = 0.0  # until then a lone caller goes on, if there is nothing to be run
 
     @property
     def load(self) -> int:
@@ -131,7 +132,7 @@ class LoopCoalescer:
         Where a flush does not let go of the loop, the first one leads: it flushes, in its own
         task, what the loop's tasks queue in this turn. That saves a task and a future, which are
         a tenth of what a lone caller waits for. After a turn in which nobody else came, the next
-        callers do not wait for another one, for a moment and as long as nothing else is to be run.
+        callers do not wait for another one as long as nothing else is to be run.
         """
         if not self._inline or self._leading or self._task is not None:
             unit.waiter = waiter = self._future()
@@ -145,11 +146,10 @@ class LoopCoalescer:
         self._leading = True
         batch = [unit]
         try:
-            if self._ready or monotonic() >= self._turn_by:
-                await _turn()
-                self._turn_by = 0.0 if self.waiting else monotonic() + _MOMENT
+            if self._ready or monotonic() >= self._look_by:
+                await self._look_around()
             elif self._ready is None:
-                self._turn_by = 0.0  # with every second call
+                self._look_by = 0.0  # with every second call
             if self.waiting:
                 self.waiting.insert(0, unit)
                 batch = [
@@ -167,6 +167,12 @@ class LoopCoalescer:
         if unit.error is None and unit.settled:
             return unit.answers
         return unit.result()
+
+    async def _look_around(self) -> None:
+        """Let the loop turn if it has anything else to run, or nobody knows yet that it has not."""
+        if self._look_by == 0.0 or self._ready or self._agenda.has_news():
+            await _turn()
+        self._look_by = 0.0 if self.waiting else monotonic() + _MOMENT
 
     async def hold(self, patience: float) -> _LoopHold | None:
         """Stop the flushing task when it comes to this, until released."""

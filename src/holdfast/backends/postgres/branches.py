@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, booleans, texts
 from holdfast.backends.postgres.cells import Keep, PostgresCells
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.db import PostgresDb
@@ -148,11 +148,11 @@ class EndMerges:
             "target_id": target[0][0],
             "source_commit": source_commit,
             "op_id": op_id.hex(),
-            "names": text_array(write.name for write in writes),
-            "seen": plain_array(write.seen for write in writes),
-            "write": plain_array(write.write for write in writes),
-            "values": text_array(write.payload for write in writes),
-            "new_versions": plain_array(write.version for write in writes),
+            "names": texts(write.name for write in writes),
+            "seen": bigints(write.seen for write in writes),
+            "write": booleans(write.write for write in writes),
+            "values": texts(write.payload for write in writes),
+            "new_versions": bigints(write.version for write in writes),
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }

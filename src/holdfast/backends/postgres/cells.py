@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, texts, uuids
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.cells import (
@@ -51,7 +51,7 @@ class PostgresCells(SqlCells):
             position=queries["find_position"],
             end=queries["find_end"],
             changes=queries["read_changes"],
-            spell_names=text_array,
+            spell_names=texts,
         )
         super().__init__(db, dialect, batches, own)
         self._postgres = db
@@ -99,8 +99,8 @@ class ReadCells:
         """See Batch."""
         del repeat  # reading again is always safe
         params = {
-            "namespaces": text_array(namespace for namespace, _, _ in items),
-            "names": text_array(name for _, _, name in items),
+            "namespaces": texts(namespace for namespace, _, _ in items),
+            "names": texts(name for _, _, name in items),
         }
         rows = await on.fetch(self._query, params)
         return [row if row[0] is not None else None for row in rows]
@@ -147,12 +147,12 @@ class WriteCells:
 
     def _arrays(self, items: Sequence[CellWrite], *, repeat: bool) -> dict[str, object]:
         return {
-            "namespaces": text_array(write.key[0] for write in items),
-            "branches": text_array(write.key[1] for write in items),
-            "names": text_array(write.key[2] for write in items),
-            "expected": plain_array(write.expected for write in items),
-            "values": text_array(write.payload for write in items),
-            "op_ids": plain_array(write.op_id.hex() for write in items),
+            "namespaces": texts(write.key[0] for write in items),
+            "branches": texts(write.key[1] for write in items),
+            "names": texts(write.key[2] for write in items),
+            "expected": bigints(write.expected for write in items),
+            "values": texts(write.payload for write in items),
+            "op_ids": uuids(write.op_id for write in items),
             "look_up": repeat or any(write.op_given for write in items),
             "repeat": repeat,
             "versions": self._keep.versions,

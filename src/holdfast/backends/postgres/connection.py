@@ -16,6 +16,7 @@ from psycopg import generators
 from psycopg.abc import Params
 from psycopg.rows import tuple_row
 
+from holdfast.backends.postgres.arrays import teach_arrays
 from holdfast.backends.postgres.driver import AsyncDriver, BlockingDriver
 from holdfast.backends.postgres.errors import translate
 from holdfast.backends.sql.db import Row
@@ -85,6 +86,7 @@ class BlockingConnection:
 
     def __init__(self, raw: psycopg.Connection[Any], where: str) -> None:
         self._raw = raw
+        teach_arrays(raw)  # also if it is a caller's: nobody else has any
         # One for all: nothing is ever left half read.
         self._cursor = raw.cursor(binary=True, row_factory=tuple_row)
         self._where = where
@@ -153,6 +155,7 @@ class AsyncConnection:
 
     def __init__(self, raw: psycopg.AsyncConnection[Any], where: str) -> None:
         self._raw = raw
+        teach_arrays(raw)
         self._cursor = raw.cursor(binary=True, row_factory=tuple_row)
         self._where = where
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast import codec
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, texts, uuids
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.events import EventBatches, EventQueries, Gone, SqlEvents
@@ -49,28 +49,28 @@ class AppendEvents:
         events = [event for append in items for event in append.events]
         keys, ids, types, emitted, data, more = zip(*events, strict=True)
         params = {
-            "namespaces": text_array([a.run[0] for a in items for _ in a.events]),
-            "run_ids": text_array([a.run[1] for a in items for _ in a.events]),
-            "expected": plain_array(
-                "NULL"
+            "namespaces": texts([a.run[0] for a in items for _ in a.events]),
+            "run_ids": texts([a.run[1] for a in items for _ in a.events]),
+            "expected": bigints(
+                None
                 if append.expected_seq is None
                 else min(append.expected_seq + place, codec.INT64_MAX)
                 for append in items
                 for place in range(len(append.events))
             ),
-            "keys": text_array(keys),
-            "event_ids": plain_array(event_id.hex() for event_id in ids),
-            "types": text_array(types),
-            "emitted": plain_array("NULL" if at is None else at for at in emitted),
-            "data": text_array(data),
-            "more": text_array(more),
+            "keys": texts(keys),
+            "event_ids": uuids(ids),
+            "types": texts(types),
+            "emitted": bigints(emitted),
+            "data": texts(data),
+            "more": texts(more),
         }
         if not repeat:
             ((numbers,),) = await on.fetch(self._new, params)
             if numbers is not None:
                 answers = map(Appended, numbers)
                 return [[next(answers) for _ in append.events] for append in items]
-        calls = plain_array(call for call, append in enumerate(items) for _ in append.events)
+        calls = bigints(call for call, append in enumerate(items) for _ in append.events)
         return await self._one_by_one(on, len(items), {"calls": calls, **params})
 
     async def _one_by_one(

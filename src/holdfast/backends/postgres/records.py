@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, booleans, jsons, texts, uuids
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.queries import Dialect, load
@@ -16,7 +17,7 @@ from holdfast.backends.sql.records import (
     RecordQueries,
     SqlRecords,
     stored,
-    to_text,
+    to_json,
 )
 from holdfast.errors import StoreError
 from holdfast.facets.names import prefix_end
@@ -87,8 +88,8 @@ class ReadRecords:
         """See Batch."""
         del repeat  # reading again is always safe
         params = {
-            "namespaces": text_array(namespace for namespace, _ in items),
-            "keys": text_array(key for _, key in items),
+            "namespaces": texts(namespace for namespace, _ in items),
+            "keys": texts(key for _, key in items),
         }
         return [stored(*row) for row in await on.fetch(self._query, params)]
 
@@ -115,7 +116,7 @@ class WriteRecords:
             return [True] * len(items)
         writes = [_spelled(write, repeat=repeat) for write in items]
         if len(writes) == 1:
-            rows = await on.fetch(self._write_one, writes[0])
+            rows = await on.fetch(self._write_one, writes[0].alone())
         else:
             rows = await on.fetch(self._write_many, _arrays(writes))
         return [applied for (applied,) in rows]
@@ -206,7 +207,7 @@ class DropIndex:
 
 def _place(order: IndexOrder) -> dict[str, object]:
     prefix, fields = order.over
-    return {"namespace": order.namespace, "prefix": prefix, "fields": text_array(fields)}
+    return {"namespace": order.namespace, "prefix": prefix, "fields": texts(fields)}
 
 
 def _put(write: RecordWrite) -> dict[str, object]:
@@ -214,7 +215,7 @@ def _put(write: RecordWrite) -> dict[str, object]:
     return {
         "namespace": namespace,
         "key": key,
-        "set": to_text(write.set),  # type: ignore[arg-type]  # bytes only: see _are_puts
+        "set": to_json(write.set).decode(),  # type: ignore[arg-type]  # bytes only: see _are_puts
         "ttl_us": str(write.ttl_us),  # as text: an int's type would depend on its size
         "op_id": write.op_id.hex(),
     }
@@ -222,53 +223,71 @@ def _put(write: RecordWrite) -> dict[str, object]:
 
 def _puts(items: Sequence[RecordWrite]) -> dict[str, object]:
     return {
-        "namespaces": text_array([write.key[0] for write in items]),
-        "keys": text_array([write.key[1] for write in items]),
-        "set": text_array([to_text(write.set) for write in items]),  # type: ignore[arg-type]
-        "ttl_us": plain_array([write.ttl_us for write in items]),
-        "op_ids": plain_array([write.op_id.hex() for write in items]),
+        "namespaces": texts([write.key[0] for write in items]),
+        "keys": texts([write.key[1] for write in items]),
+        "set": jsons([to_json(write.set) for write in items]),  # type: ignore[arg-type]
+        "ttl_us": bigints([write.ttl_us for write in items]),
+        "op_ids": uuids([write.op_id for write in items]),
     }
 
 
-def _spelled(write: RecordWrite, *, repeat: bool) -> dict[str, object]:
-    """The parameters of hf.write_record."""
-    namespace, key = write.key
+class _Spelled(NamedTuple):
+    """A write as hf.write_record knows it."""
+
+    namespace: str
+    key: str
+    expect: bytes | None
+    set: bytes
+    stamps: bytes | None
+    replace: bool
+    must_exist: bool
+    ttl_us: int
+    op_id: bytes
+    asked_ago_us: int | None
+
+    def alone(self) -> dict[str, object]:
+        """The parameters of one write."""
+        return {
+            **self._asdict(),
+            "expect": None if self.expect is None else self.expect.decode(),
+            "set": self.set.decode(),
+            "stamps": None if self.stamps is None else self.stamps.decode(),
+            "ttl_us": str(self.ttl_us),
+            "op_id": self.op_id.hex(),
+            "asked_ago_us": None if self.asked_ago_us is None else str(self.asked_ago_us),
+        }
+
+
+def _spelled(write: RecordWrite, *, repeat: bool) -> _Spelled:
     plain = {name: v for name, v in write.set.items() if not isinstance(v, Stamp)}
     stamps = {name: v for name, v in write.set.items() if isinstance(v, Stamp)}
+    return _Spelled(
+        *write.key,
+        to_json(write.expect) if write.expect else None,
+        to_json(plain),
+        _after(stamps) if stamps else None,
+        write.replace,
+        write.must_exist,
+        write.ttl_us,
+        write.op_id,
+        asked_ago_us(write) if repeat else None,
+    )
+
+
+def _after(stamps: dict[str, Stamp]) -> bytes:
+    return to_json({name: b"%d" % stamp.after_us for name, stamp in stamps.items()})
+
+
+def _arrays(writes: list[_Spelled]) -> dict[str, object]:
     return {
-        "namespace": namespace,
-        "key": key,
-        "expect": to_text(write.expect) if write.expect else None,
-        "set": to_text(plain),
-        "stamps": _after(stamps) if stamps else None,
-        "replace": write.replace,
-        "must_exist": write.must_exist,
-        "ttl_us": str(write.ttl_us),
-        "op_id": write.op_id.hex(),
-        "asked_ago_us": str(asked_ago_us(write)) if repeat else None,
-    }
-
-
-def _after(stamps: dict[str, Stamp]) -> str:
-    return to_text({name: b"%d" % stamp.after_us for name, stamp in stamps.items()})
-
-
-def _arrays(writes: list[dict[str, object]]) -> dict[str, object]:
-    def texts(name: str) -> str:
-        return text_array(write[name] for write in writes)  # type: ignore[misc]
-
-    def plain(name: str) -> str:
-        return plain_array("NULL" if write[name] is None else write[name] for write in writes)
-
-    return {
-        "namespaces": texts("namespace"),
-        "keys": texts("key"),
-        "expect": texts("expect"),
-        "set": texts("set"),
-        "stamps": texts("stamps"),
-        "replace": plain("replace"),
-        "must_exist": plain("must_exist"),
-        "ttl_us": plain("ttl_us"),
-        "op_ids": plain("op_id"),
-        "asked_ago_us": plain("asked_ago_us"),
+        "namespaces": texts(write.namespace for write in writes),
+        "keys": texts(write.key for write in writes),
+        "expect": jsons(write.expect for write in writes),
+        "set": jsons(write.set for write in writes),
+        "stamps": jsons(write.stamps for write in writes),
+        "replace": booleans(write.replace for write in writes),
+        "must_exist": booleans(write.must_exist for write in writes),
+        "ttl_us": bigints(write.ttl_us for write in writes),
+        "op_ids": uuids(write.op_id for write in writes),
+        "asked_ago_us": bigints(write.asked_ago_us for write in writes),
     }

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from holdfast.backends.postgres.arrays import plain_array
+from holdfast.backends.postgres.arrays import bigints
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.connector import IDLE_IN_TRANSACTION
 from holdfast.backends.postgres.transaction import PostgresScope
@@ -44,8 +44,8 @@ class PostgresSearch(SqlSearch):
         # Words hold letters and digits only; a namespace may hold anything.
         place = namespace.replace("\\", "\\\\").replace("'", "''")
         return {
-            "branches": plain_array(branch_id for branch_id, _ in lineage),
-            "uptos": plain_array(upto for _, upto in lineage),
+            "branches": bigints(branch_id for branch_id, _ in lineage),
+            "uptos": bigints(upto for _, upto in lineage),
             "place": f"':{place}'",
             "words": " & ".join(
                 f"'{word[:_LONGEST]}'{':*' if prefix else ''}" for word, prefix in words

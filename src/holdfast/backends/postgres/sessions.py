@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.backends.batching import Answer, Batch, Item, to_await
 from holdfast.backends.pool import Lease
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, booleans, texts
 from holdfast.backends.postgres.branches import spelling
 from holdfast.backends.postgres.cells import Keep, PostgresCells
 from holdfast.backends.postgres.connection import PgConnection
@@ -121,15 +121,15 @@ class CommitSessions:
             "exclusive": commit.exclusive,
             "op_id": commit.operation.id.hex(),
             "look_up": repeat or commit.operation.given,
-            "names": text_array(cell.name for cell in cells),
-            "seen": plain_array(cell.seen for cell in cells),
-            "write": plain_array(cell.write for cell in cells),
-            "values": text_array(cell.payload for cell in cells),
-            "new_versions": plain_array(cell.version for cell in cells),
-            "firsts": text_array(listed.first for listed in lists),
-            "ends": text_array(listed.end for listed in lists),
-            "found": text_array(name for _, name in found),
-            "found_in": plain_array(item for item, _ in found),
+            "names": texts(cell.name for cell in cells),
+            "seen": bigints(cell.seen for cell in cells),
+            "write": booleans(cell.write for cell in cells),
+            "values": texts(cell.payload for cell in cells),
+            "new_versions": bigints(cell.version for cell in cells),
+            "firsts": texts(listed.first for listed in lists),
+            "ends": texts(listed.end for listed in lists),
+            "found": texts(name for _, name in found),
+            "found_in": bigints(item for item, _ in found),
             "versions": self._keep.versions,
             "age_us": self._keep.age_us,
         }

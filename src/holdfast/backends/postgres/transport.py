@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from holdfast.backends.postgres.arrays import plain_array, text_array
+from holdfast.backends.postgres.arrays import bigints, texts
 from holdfast.backends.postgres.connection import PgConnection
 from holdfast.backends.postgres.transaction import PostgresScope
 from holdfast.backends.sql.db import Row
@@ -58,7 +58,7 @@ class PostgresTransport:
         group, subjects, from_start, ack_timeout_us, max_deliveries = order
         params = {
             **group._asdict(),
-            "subjects": text_array(map(pattern_regex, subjects)),
+            "subjects": texts(map(pattern_regex, subjects)),
             "from_start": from_start,
             "ack_timeout_us": ack_timeout_us,
             "max_deliveries": max_deliveries,
@@ -160,11 +160,11 @@ class PublishMessages:
         """See Batch."""
         del repeat  # the message id is looked up in any case
         params = {
-            "namespaces": text_array(message.namespace for message in items),
-            "subjects": text_array(message.subject for message in items),
-            "message_ids": text_array(message.message_id for message in items),
-            "trace_ids": text_array(message.trace_id for message in items),
-            "payloads": text_array(message.payload for message in items),
+            "namespaces": texts(message.namespace for message in items),
+            "subjects": texts(message.subject for message in items),
+            "message_ids": texts(message.message_id for message in items),
+            "trace_ids": texts(message.trace_id for message in items),
+            "payloads": texts(message.payload for message in items),
             "window_us": DEDUPE_US,
         }
         await on.fetch(self._query, params)
@@ -200,15 +200,15 @@ class AnswerDeliveries:
         """See Batch."""
         places = [_held(answer.place) for answer in items]
         messages = {
-            "namespaces": text_array(answer.group.namespace for answer in items),
-            "groups": plain_array(group_id for group_id, _, _ in places),
-            "xids": plain_array(xid for _, xid, _ in places),
-            "commits": plain_array(commit_id for _, _, commit_id in places),
+            "namespaces": texts(answer.group.namespace for answer in items),
+            "groups": bigints(group_id for group_id, _, _ in places),
+            "xids": texts(str(xid) for _, xid, _ in places),
+            "commits": bigints(commit_id for _, _, commit_id in places),
         }
         params = {
             **messages,
-            "numbers": plain_array(answer.number for answer in items),
-            "due_us": plain_array(answer.due_us for answer in items),
+            "numbers": bigints(answer.number for answer in items),
+            "due_us": bigints(answer.due_us for answer in items),
         }
         took = [one for (one,) in await on.fetch(self._query, params)]
         if not repeat or all(took):

@@ -75,7 +75,7 @@ class CellQueries(NamedTuple):
     end: str
     changes: str
     get_on_branch: str
-    spell_names: Callable[[Sequence[str]], str]
+    spell_names: Callable[[Sequence[str]], object]
 
 
 class SqlCells:

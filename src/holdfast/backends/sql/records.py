@@ -38,7 +38,8 @@ from holdfast.facets.records import (
 )
 
 _MARK = "\x01"
-_CONTROL = "\\u000"  # as JSON has it
+_CONTROL_TEXT = "\\u000"  # as JSON has it
+_CONTROL = _CONTROL_TEXT.encode()
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _from_bytes = msgspec.msgpack.Decoder(Fields).decode
@@ -48,16 +49,16 @@ to_bytes = msgspec.msgpack.Encoder().encode
 """The fields as SQLite keeps them."""
 
 
-def to_text(fields: Mapping[str, bytes | None]) -> str:
+def to_json(fields: Mapping[str, bytes | None]) -> bytes:
     """The fields as PostgreSQL keeps them; None, which only a change has, becomes null."""
     try:
         texts = map(bytes.decode, fields.values())  # type: ignore[arg-type]
-        packed = _encode(dict(zip(fields, texts, strict=True))).decode()
+        packed = _encode(dict(zip(fields, texts, strict=True)))
         if _CONTROL not in packed:  # neither a NUL nor a mark anywhere
             return packed
     except (TypeError, UnicodeDecodeError):
         pass  # a value is None or not UTF-8
-    return _encode({n: None if v is None else _text(v) for n, v in fields.items()}).decode()
+    return _encode({n: None if v is None else _text(v) for n, v in fields.items()})
 
 
 def unpack(packed: str | bytes) -> Fields:
@@ -66,7 +67,7 @@ def unpack(packed: str | bytes) -> Fields:
         if type(packed) is bytes:
             return _from_bytes(packed)
         texts = _decode(packed)
-        if _CONTROL in packed:
+        if _CONTROL_TEXT in packed:
             return {name: _bytes(text) for name, text in texts.items()}
         return {name: text.encode() for name, text in texts.items()}
     except (msgspec.DecodeError, ValueError) as exc:

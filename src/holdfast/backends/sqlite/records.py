@@ -104,7 +104,8 @@ class WriteRecords:
         on.moments.gave_out(commit_id)
         self._written += len(items)
         if self._written >= _PURGE_EVERY:
-            self._purge.some(on, now, commit_id, indexes, 2 * self._written)
+            if self._purge.is_due(on, now):
+                self._purge.some(on, now, commit_id, indexes, 2 * self._written)
             self._written = 0
         return outcomes
 
@@ -121,6 +122,10 @@ class PurgeRecords:
             indexes = _list_indexes(on) if indexed else []
             purged.append(self.some(on, now, commit_id, indexes, limit))
         return purged
+
+    def is_due(self, on: SqliteConnection, now: int) -> bool:
+        """Whether there is anything to do: nearly always there is not, and this is a short look."""
+        return bool(on.execute(_OWN["is_purge_due"], (now, now - OP_MEMORY_US)).get)
 
     def some(
         self, on: SqliteConnection, now: int, commit_id: int, indexes: Indexes, limit: int
@@ -274,17 +279,20 @@ def _put(on: SqliteConnection, puts: Sequence[RecordWrite], now: int, commit_id:
         if row is not None and row[1] == op_id:
             continue
         ends = None if put.ttl_us == NO_TTL else expiry(put, None, now)
-        values = (to_bytes(put.set), ends, now, commit_id + 1, op_id)
+        commit_id += 1
         if row is None:
-            row_id = on.execute(_PUT_ROW, (*key, *values)).get
+            values = (*key, to_bytes(put.set), ends, now, commit_id, op_id)
+            row_id = on.execute(_PUT_ROW, values).get
             if row_id is None:
+                commit_id -= 1
                 continue
         else:
             row_id = row[0]
-            changes.append((*values, row_id))
-        commit_id += 1
+            changes.append((to_bytes(put.set), ends, now, commit_id, op_id, row_id))
         rows[key] = (row_id, op_id)
-    if changes:
+    if len(changes) == 1:
+        on.execute(_CHANGE_ROW, changes[0])
+    elif changes:
         on.executemany(_CHANGE_ROW, changes)
     return commit_id
 

@@ -58,6 +58,11 @@ WHERE id = :id
 INSERT INTO hf.record_changes (commit_id, record_id, changed_at)
 VALUES (:commit_id, :id, :now)
 
+-- name: is_purge_due
+SELECT
+    EXISTS (SELECT 1 FROM hf.records WHERE expires_at <= :now)
+    OR (SELECT changed_at FROM hf.record_changes ORDER BY commit_id LIMIT 1) < :cutoff
+
 -- name: list_expired
 SELECT id, namespace, key, fields
 FROM hf.records
