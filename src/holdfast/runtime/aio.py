@@ -37,7 +37,6 @@ from holdfast.runtime.contract import (
 
 T = TypeVar("T")
 _MOMENT = 0.001
-_LANES = 2
 _MANY = 16  # callers; then the next lane is used too
 
 
@@ -77,7 +76,8 @@ class AsyncioRuntime(HomeProcess):
 
     def lanes(self, flush: Flush, most: int) -> Coalescer:
         """Two coalescers for the tasks of this loop."""
-        return _Lanes([LoopCoalescer(self._loop, flush) for _ in range(min(most, _LANES))])
+        first = LoopCoalescer(self._loop, flush)
+        return first if most == 1 else _TwoLanes(first, LoopCoalescer(self._loop, flush))
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Call that from the loop."""
@@ -257,31 +257,32 @@ def _turn() -> Generator[None]:
     yield
 
 
-class _Lanes:
+class _TwoLanes:
     """Coalescers side by side. Few callers share one: a flush costs more than a caller in it.
 
     Of many each has its share, by what the last flushes took: a lane whose callers are just
     being told is not empty, they come back.
     """
 
-    def __init__(self, lanes: list[LoopCoalescer]) -> None:
-        self._lanes = lanes
+    def __init__(self, first: LoopCoalescer, second: LoopCoalescer) -> None:
+        self._first = first
+        self._second = second
 
     def submit(self, unit: Unit) -> Coroutine[Any, Any, Sequence[Any]]:
         """Queue the unit where the fewest are, and wait for its outcome."""
-        first = self._lanes[0]
-        if first.load < _MANY:
+        first, second = self._first, self._second
+        load = first.load
+        if load < _MANY or load < (first.taken + second.taken) // 2:
             return first.submit(unit)
-        share = max(_MANY, sum(lane.taken for lane in self._lanes) // len(self._lanes))
-        for lane in self._lanes:
-            if lane.load < share:
-                return lane.submit(unit)
-        return min(self._lanes, key=lambda lane: lane.load).submit(unit)
+        other = second.load
+        if other < _MANY or other < load or other < (first.taken + second.taken) // 2:
+            return second.submit(unit)
+        return first.submit(unit)
 
     async def drain(self) -> None:
-        """Wait until nothing is left to do in any of them."""
-        for lane in self._lanes:
-            await lane.drain()
+        """Wait until nothing is left to do in either of them."""
+        await self._first.drain()
+        await self._second.drain()
 
 
 class _LoopHold:

@@ -33,9 +33,9 @@ class PostgresDb:
         self._pool = pool
         self.exchange = exchange
         self.runtime = runtime
+        self.check = runtime.check  # raises where the store must not be used; see close
         self.transactions: set[int] = set()  # the ids of those that are open
         self.snapshots: WeakSet[Snapshot] = WeakSet()
-        self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
         self._alone: WeakSet[Coalescer] = WeakSet()  # who flushes is held by its flush
@@ -48,20 +48,19 @@ class PostgresDb:
         topic: Topic | None = None,
     ) -> Awaitable[Sequence[Answer]]:
         """See Db."""
+        self.check()
         if self.transactions:
             refuse_inside(self)
-        return self.read(batch, items, size, topic)
+        coalescer = self._coalescers.get(batch) or self._new_coalescer(batch)
+        return coalescer.submit(Unit(batch, items, size, topic))
 
     def read(
-        self,
-        batch: Batch[Item, Answer],
-        items: Sequence[Item],
-        size: int = 0,
-        topic: Topic | None = None,
+        self, batch: Batch[Item, Answer], items: Sequence[Item]
     ) -> Awaitable[Sequence[Answer]]:
         """Like `write`: a read has a round trip to save as well, so it is coalesced too."""
         self.check()
-        return self._coalescer(batch).submit(Unit(batch, items, size, topic))
+        coalescer = self._coalescers.get(batch) or self._new_coalescer(batch)
+        return coalescer.submit(Unit(batch, items))
 
     async def write_alone(
         self, batch: Batch[Item, Answer], items: Sequence[Item], size: int, topic: Topic
@@ -100,19 +99,17 @@ class PostgresDb:
         """The server, for people."""
         return self._pool.where
 
-    def check(self) -> None:
-        """Raise when the store is closed or used where it must not be."""
-        self.runtime.check()
-        if self._closed:
-            raise StoreClosed(f"the store on {self._pool.where} is closed")
-
     async def close(self) -> None:
         """Finish the queues, then free everything; in a forked child, leave the parent's alone."""
         if self.runtime.at_home:
             self.runtime.check()
-            self._closed = True
+            self.check = self._refuse
             self.exchange.hub.tell_all()  # so that who waits finds the store closed
             await self._finish()
+
+    def _refuse(self) -> None:
+        self.runtime.check()
+        raise StoreClosed(f"the store on {self._pool.where} is closed")
 
     async def _drain_and_free(self) -> None:
         try:
@@ -132,12 +129,9 @@ class PostgresDb:
         async with await self._pool.take() as connection:
             return await connection.fetch(query, params)
 
-    def _coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
+    def _new_coalescer(self, batch: Batch[Any, Any]) -> Coalescer:
         # setdefault: two threads may come here first at once, and must share one.
-        found = self._coalescers.get(batch)
-        return found or self._coalescers.setdefault(
-            batch, self.runtime.lanes(self._flush, self._pool.size)
-        )
+        return self._coalescers.setdefault(batch, self.runtime.lanes(self._flush, self._pool.size))
 
     async def _flush(self, units: list[Unit]) -> None:
         """The first attempt on a connection that is there: nearly always that is all there is."""

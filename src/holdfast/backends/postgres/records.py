@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.backends.postgres.arrays import bigints, booleans, jsons, texts, uuids
@@ -57,16 +57,22 @@ class PostgresRecords(SqlRecords):
         self._inside = inside  # a transaction, which is no place to tidy up
         self._until_purge = _PURGE_EVERY
 
-    async def write(self, writes: Sequence[RecordWrite], size: int) -> Sequence[bool | None]:
+    def write(self, writes: Sequence[RecordWrite], size: int) -> Awaitable[Sequence[bool | None]]:
         """See RecordsBackend."""
-        answers = await super().write(writes, size)
         self._until_purge -= 1
         if self._until_purge <= 0 and not self._inside:
             self._until_purge = _PURGE_EVERY
-            try:
-                await self.purge_some(_PURGE_SLICE)
-            except StoreError as exc:  # the caller's own write is done
-                _log.warning("removing expired records failed, trying again later: %s", exc)
+            return self._write_and_purge(writes, size)
+        return super().write(writes, size)
+
+    async def _write_and_purge(
+        self, writes: Sequence[RecordWrite], size: int
+    ) -> Sequence[bool | None]:
+        answers = await super().write(writes, size)
+        try:
+            await self.purge_some(_PURGE_SLICE)
+        except StoreError as exc:  # the caller's own write is done
+            _log.warning("removing expired records failed, trying again later: %s", exc)
         return answers
 
     async def get(self, key: RecordKey, fields: tuple[str, ...] | None) -> StoredRecord | None:

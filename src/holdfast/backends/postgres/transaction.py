@@ -22,11 +22,7 @@ class PostgresScope(Db, Protocol):
     """The store's connections, or one transaction."""
 
     def read(
-        self,
-        batch: Batch[Item, Answer],
-        items: Sequence[Item],
-        size: int = 0,
-        topic: Topic | None = None,
+        self, batch: Batch[Item, Answer], items: Sequence[Item]
     ) -> Awaitable[Sequence[Answer]]:
         """The answers of a batch that only reads."""
 
