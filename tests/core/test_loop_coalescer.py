@@ -231,6 +231,42 @@ async def test_a_lone_caller_does_not_keep_the_loop_from_its_files(flusher: Flus
 
 
 @only_inline
+async def test_a_lone_caller_does_not_keep_the_loop_from_its_timers(flusher: Flusher) -> None:
+    fired = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.005, fired.set)
+    deadline = time.monotonic() + 5
+    while not fired.is_set():
+        await flusher.call(0)
+        assert time.monotonic() < deadline, "what was due was never looked at"
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts its turns."""
+
+    turns = 0
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        super()._run_once()  # type: ignore[misc]
+
+
+def test_the_loop_turns_for_a_lone_caller_only_if_it_has_something_to_run() -> None:
+    async def scene() -> int:
+        flusher = Flusher(inline=True)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, CountingLoop)
+        await flusher.call(0)
+        before = loop.turns
+        until = time.monotonic() + 0.02  # twenty looks
+        while time.monotonic() < until:
+            await flusher.call(0)
+        return loop.turns - before
+
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        assert runner.run(scene()) == 0
+
+
+@only_inline
 async def test_drain_waits_for_who_flushes(flusher: Flusher) -> None:
     call = await flusher.start_and_stop_inside("first")
     draining = asyncio.create_task(flusher.coalescer.drain())
