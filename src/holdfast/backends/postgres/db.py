@@ -8,6 +8,7 @@ error says so.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -29,6 +30,8 @@ _HARDLY_WAIT = 20  # milliseconds
 class PostgresDb:
     """The connections of one open store."""
 
+    _open = False  # until there is something to close
+
     def __init__(self, pool: Pool[PgConnection], runtime: Runtime, exchange: Exchange) -> None:
         self._pool = pool
         self.exchange = exchange
@@ -39,6 +42,7 @@ class PostgresDb:
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
         self._alone: WeakSet[Coalescer] = WeakSet()  # who flushes is held by its flush
+        self._open = True
 
     def write(
         self,
@@ -103,6 +107,7 @@ class PostgresDb:
         """Finish the queues, then free everything; in a forked child, leave the parent's alone."""
         if self.runtime.at_home:
             self.runtime.check()
+            self._open = False
             self.check = self._refuse
             self.exchange.hub.tell_all()  # so that who waits finds the store closed
             await self._finish()
@@ -122,8 +127,9 @@ class PostgresDb:
             await self._pool.close()
 
     def __del__(self) -> None:
-        if self.runtime.at_home:
-            self.exchange.end()
+        if self._open and self.runtime.at_home:
+            self.exchange.end()  # its thread; connections go with who has them
+            warnings.warn(f"unclosed store on {self.where}", ResourceWarning, stacklevel=2)
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         async with await self._pool.take() as connection:

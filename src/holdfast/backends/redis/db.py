@@ -8,6 +8,7 @@ more, as a repeat: scripts then look operation ids up.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -28,6 +29,8 @@ Answer = TypeVar("Answer")
 class RedisDb:
     """The connections of one open store."""
 
+    _closed = True  # until there is something to close
+
     def __init__(
         self,
         servers: Servers,
@@ -41,9 +44,9 @@ class RedisDb:
         self.subscriber = subscriber
         self._frame = frame
         self._wait = wait_replicas
-        self._closed = False
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[tuple[Address, bool], Coalescer] = {}
+        self._closed = False
 
     def do(
         self,
@@ -121,8 +124,10 @@ class RedisDb:
             await self._servers.close()
 
     def __del__(self) -> None:
-        if self.runtime.at_home:
-            self.subscriber.end()
+        if not self._closed and self.runtime.at_home:
+            self.subscriber.end()  # its thread; connections go with who has them
+            where = self._servers.where
+            warnings.warn(f"unclosed store on {where}", ResourceWarning, stacklevel=2)
 
     def _new_coalescer(self, kind: tuple[Address, bool]) -> Coalescer:
         address, writes = kind
