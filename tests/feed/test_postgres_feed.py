@@ -386,7 +386,8 @@ def test_watches_leave_no_connection_and_no_thread_behind(url: str) -> None:
         forgotten = holdfast.open(url)
         caught_up(forgotten.cells.watch())
         del forgotten
-        gc.collect()
+        with pytest.warns(ResourceWarning, match="unclosed store"):
+            gc.collect()
         wait_until("all connections are closed", lambda: others() == 0)
 
 

@@ -1,4 +1,4 @@
-r"""Arrays as parameters: in the server's binary form, where an item is its length and its bytes.
+"""Arrays as parameters: in the server's binary form, where an item is its length and its bytes.
 
     texts(["a", None])  ->  1 dimension, may have NULLs, of text (25), 2 items from 1 on,
                             length 1 "a", length -1
