@@ -94,11 +94,31 @@ async def test_a_call_from_another_thread_is_ready(agenda: Agenda) -> None:
     await called.wait()
 
 
-def test_of_a_loop_that_does_not_tell_nothing_is_known() -> None:
+@on_every_loop
+async def test_timers_are_seen_after_others_were_called_off(agenda: Agenda) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(200):  # the loop makes a new list of those that are left
+        loop.call_later(_LONG, lambda: None).cancel()
+    await asyncio.sleep(0)
+    fired = asyncio.Event()
+    loop.call_at(loop.time(), fired.set)
+    assert agenda.has_news()
+    await fired.wait()
+
+
+class _Own(selectors.DefaultSelector):
+    """A selector that might do more than select, as those that serve a window do."""
+
+
+SILENT = {"uvloop": uvloop.new_event_loop, "a selector of one's own": _selector_loop(_Own)}
+
+
+@pytest.mark.parametrize("loop", SILENT)
+def test_of_a_loop_that_does_not_tell_nothing_is_known(loop: str) -> None:
     async def scene() -> None:
         agenda = Agenda(asyncio.get_running_loop())
-        assert agenda.ready is None
+        assert not agenda.ready
         assert agenda.has_news()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=SILENT[loop]) as runner:
         runner.run(scene())

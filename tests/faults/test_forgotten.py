@@ -40,6 +40,27 @@ while ours():
     time.sleep(0.01)
 """
 
+BEGINS_TO_CLOSE = """
+import asyncio, gc, sys, threading, time
+import holdfast
+
+async def use(url):
+    store = await holdfast.open_async(url)
+    watch = store.records.watch()
+    await store.records.put("a", {"x": 1})
+    assert await watch.next(20) is not None
+    return asyncio.create_task(store.close())
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(use(sys.argv[1]))
+loop.close()
+deadline = time.monotonic() + 20
+while any(thread.name.startswith("holdfast") for thread in threading.enumerate()):
+    assert time.monotonic() < deadline, threading.enumerate()
+    gc.collect()
+    time.sleep(0.01)
+"""
+
 CLOSES = """
 import gc, sys
 import holdfast
@@ -94,3 +115,7 @@ def test_a_forgotten_store_ends_its_thread_and_says_so(url: str, colour: str) ->
 
 def test_a_store_that_was_closed_or_not_opened_says_nothing(url: str) -> None:
     assert _told(CLOSES, url.partition(":")[0], url) == []
+
+
+def test_a_store_whose_loop_ends_while_it_closes_ends_its_thread(url: str) -> None:
+    assert _told(BEGINS_TO_CLOSE, url) == []

@@ -105,3 +105,29 @@ def test_a_million_items(cursor: Cursor) -> None:
 def test_an_array_of_another_type_is_refused(connection: psycopg.Connection[Any]) -> None:
     with pytest.raises(psycopg.errors.DatatypeMismatch, match="element type"):
         _back(psycopg.Cursor(connection), "bigint", texts(["1"]))
+
+
+def test_what_no_item_can_be_is_refused_as_the_server_would(cursor: Cursor) -> None:
+    for kind, array in (
+        ("text", texts(["\ud800"])),
+        ("bigint", bigints([2**63])),
+        ("boolean", booleans([2])),  # type: ignore[list-item]
+    ):
+        with pytest.raises(psycopg.DataError):
+            _back(cursor, kind, array)
+
+
+@pytest.mark.parametrize("form", [psycopg.Cursor, psycopg.ClientCursor])
+def test_items_are_in_the_encoding_of_the_connection(
+    connection: psycopg.Connection[Any], form: type[Cursor]
+) -> None:
+    url = connection.info.dsn
+    with psycopg.connect(url, autocommit=True, client_encoding="LATIN1") as latin:
+        teach_arrays(latin)
+        cursor = form(latin)
+        assert _back(cursor, "text", texts(["zäh", None])) == ["zäh", None]
+        query = b"SELECT (%(a)s::jsonb[])[1]::text, octet_length((%(b)s::text[])[1])"
+        given = {"a": jsons(['{"ä": "ö"}'.encode()]), "b": texts(["zäh"])}
+        assert cursor.execute(query, given).fetchall() == [('{"ä": "ö"}', 4)]  # 4: it keeps UTF-8
+        with pytest.raises(psycopg.DataError):
+            _back(cursor, "text", texts(["€"]))

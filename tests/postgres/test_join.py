@@ -73,6 +73,19 @@ def test_rows_come_as_tuples_whatever_the_caller_likes(url: str) -> None:
         assert connection.execute("SELECT 1 AS one").fetchall() == [{"one": 1}]
 
 
+def test_the_callers_connection_may_have_any_encoding(url: str) -> None:
+    with holdfast.open(url) as store:
+        store.cells.set("zäh", "ö")
+        store.records.put("zäh", {"ä": "ö"})
+        with psycopg.connect(url, client_encoding="LATIN1") as connection:
+            tx = store.join(connection)
+            assert tx.cells.get("zäh") == "ö"
+            assert tx.records.get_field("zäh", "ä") == "ö".encode()
+            tx.cells.set_many({"öne": "ü", "twö": 2})
+        assert store.cells.get("öne") == "ü"
+        assert store.cells.list() == ["twö", "zäh", "öne"]
+
+
 def test_retention_keeps_what_a_branch_sees_that_the_transaction_cannot(url: str) -> None:
     """An older snapshot than the fork: what it does not know it must not throw away."""
     brief = holdfast.StoreConfig(history=1)

@@ -416,7 +416,7 @@ def to_settings(key: str, fields: Mapping[str, Any]) -> tuple[Settings, int, boo
                 kept[field] = value
             else:
                 return _each_setting(fields)
-    except UnicodeEncodeError:
+    except ValueError:  # a surrogate, or more digits than Python writes
         return _each_setting(fields)
     return kept, names_size + len(b"".join(kept.values())), True  # type: ignore[arg-type]
 

@@ -37,6 +37,7 @@ from holdfast.runtime.contract import (
 
 T = TypeVar("T")
 _MOMENT = 0.001
+_WHILE = 0.01
 _MANY = 16  # callers; then the next lane is used too
 
 
@@ -117,6 +118,7 @@ class LoopCoalescer:
         self._agenda = Agenda(loop)
         self._ready = self._agenda.ready
         self._look_by = 0.0  # until then a lone caller goes on, if there is nothing to be run
+        self._turn_by = 0.0  # and until then, if nothing has come from outside
 
     @property
     def load(self) -> int:
@@ -170,8 +172,9 @@ class LoopCoalescer:
 
     async def _look_around(self) -> None:
         """Let the loop turn if it has anything else to run, or nobody knows yet that it has not."""
-        if self._look_by == 0.0 or self._ready or self._agenda.has_news():
+        if self._ready or monotonic() >= self._turn_by or self._agenda.has_news():
             await _turn()
+            self._turn_by = 0.0 if self.waiting else monotonic() + _WHILE
         self._look_by = 0.0 if self.waiting else monotonic() + _MOMENT
 
     async def hold(self, patience: float) -> _LoopHold | None:

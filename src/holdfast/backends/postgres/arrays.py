@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from struct import Struct
+from struct import Struct, error
 from typing import Any, NamedTuple
 
+from psycopg import BaseConnection, DataError
 from psycopg.abc import AdaptContext
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
@@ -27,6 +28,7 @@ class _Kind(NamedTuple):
     oid: int
     in_binary: Callable[[Any], bytes]
     in_text: Callable[[Any], str]
+    is_text: bool = False  # which is in the connection's encoding, also in binary
 
 
 class Array(NamedTuple):
@@ -77,14 +79,18 @@ class _BinaryDumper(Dumper):
     format = Format.BINARY
 
     def dump(self, obj: Array) -> bytes:
-        (oid, in_binary, _), items = obj
+        (oid, in_binary, _, is_text), items = obj
         if not items:
             return _EMPTY_HEAD(0, 0, oid)
-        if None in items:
-            spelled = [None if item is None else in_binary(item) for item in items]
-            sized = (_NULL if item is None else _length(len(item)) + item for item in spelled)
+        try:
+            binary: list[Any] = [item if item is None else in_binary(item) for item in items]
+            if is_text and (encoding := _encoding(self.connection)) != _UTF_8:
+                binary = [item if item is None else _recoded(item, encoding) for item in binary]
+        except _BAD_ITEMS as exc:
+            raise DataError(f"an item of an array cannot be sent: {exc}") from exc
+        if None in binary:
+            sized = (_NULL if item is None else _length(len(item)) + item for item in binary)
             return b"".join([_HEAD(1, 1, oid, len(items), 1), *sized])
-        binary = list(map(in_binary, items))
         pairs = zip(map(_length, map(len, binary)), binary, strict=True)
         return b"".join([_HEAD(1, 0, oid, len(items), 1), *chain.from_iterable(pairs)])
 
@@ -93,9 +99,30 @@ class _TextDumper(Dumper):
     format = Format.TEXT
 
     def dump(self, obj: Array) -> bytes:
-        (_, _, in_text), items = obj
-        spelled = ("NULL" if item is None else in_text(item) for item in items)
-        return ("{" + ",".join(spelled) + "}").encode()
+        (_, _, in_text, _), items = obj
+        try:
+            spelled = ("NULL" if item is None else in_text(item) for item in items)
+            return ("{" + ",".join(spelled) + "}").encode(_encoding(self.connection))
+        except _BAD_ITEMS as exc:
+            raise DataError(f"an item of an array cannot be sent: {exc}") from exc
+
+
+# What Python says of a number, a truth or a letter that does not fit; the caller of a batch is to
+# hear of it as of what the server refuses.
+_BAD_ITEMS = (error, KeyError, UnicodeError)
+_UTF_8 = "utf-8"
+
+
+def _encoding(connection: BaseConnection[Any] | None) -> str:
+    """Python's name of the connection's encoding: a caller's own may have any."""
+    if connection is None or connection.pgconn.parameter_status(b"client_encoding") == b"UTF8":
+        return _UTF_8
+    encoding = connection.info.encoding
+    return _UTF_8 if encoding == "ascii" else encoding  # a server that does not convert
+
+
+def _recoded(text: bytes, encoding: str) -> bytes:
+    return text.decode().encode(encoding)
 
 
 def _quoted(text: str) -> str:
@@ -104,6 +131,8 @@ def _quoted(text: str) -> str:
 
 _BOOLEAN = _Kind(16, {False: b"\0", True: b"\1"}.__getitem__, str)
 _BIGINT = _Kind(20, Struct(">q").pack, str)
-_TEXT = _Kind(25, str.encode, _quoted)
+_TEXT = _Kind(25, str.encode, _quoted, is_text=True)
 _UUID = _Kind(2950, bytes, bytes.hex)
-_JSONB = _Kind(3802, b"\1".__add__, lambda item: _quoted(item.decode()))  # 1: the form's version
+_JSONB = _Kind(  # 1: the form's version
+    3802, b"\1".__add__, lambda item: _quoted(item.decode()), is_text=True
+)

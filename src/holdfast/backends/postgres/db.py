@@ -30,7 +30,7 @@ _HARDLY_WAIT = 20  # milliseconds
 class PostgresDb:
     """The connections of one open store."""
 
-    _open = False  # until there is something to close
+    _made = _open = False  # until there is something to close
 
     def __init__(self, pool: Pool[PgConnection], runtime: Runtime, exchange: Exchange) -> None:
         self._pool = pool
@@ -42,7 +42,7 @@ class PostgresDb:
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[Batch[Any, Any], Coalescer] = {}
         self._alone: WeakSet[Coalescer] = WeakSet()  # who flushes is held by its flush
-        self._open = True
+        self._made = self._open = True
 
     def write(
         self,
@@ -127,9 +127,10 @@ class PostgresDb:
             await self._pool.close()
 
     def __del__(self) -> None:
-        if self._open and self.runtime.at_home:
+        if self._made and self.runtime.at_home:
             self.exchange.end()  # its thread; connections go with who has them
-            warnings.warn(f"unclosed store on {self.where}", ResourceWarning, stacklevel=2)
+            if self._open:
+                warnings.warn(f"unclosed store on {self.where}", ResourceWarning, stacklevel=2)
 
     async def _fetch(self, query: str, params: Mapping[str, object]) -> list[Row]:
         async with await self._pool.take() as connection:

@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 class RedisDb:
     """The connections of one open store."""
 
-    _closed = True  # until there is something to close
+    _made, _closed = False, True  # until there is something to close
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RedisDb:
         self._wait = wait_replicas
         self._finish = runtime.once(self._drain_and_free)
         self._coalescers: dict[tuple[Address, bool], Coalescer] = {}
-        self._closed = False
+        self._made, self._closed = True, False
 
     def do(
         self,
@@ -124,10 +124,11 @@ class RedisDb:
             await self._servers.close()
 
     def __del__(self) -> None:
-        if not self._closed and self.runtime.at_home:
+        if self._made and self.runtime.at_home:
             self.subscriber.end()  # its thread; connections go with who has them
-            where = self._servers.where
-            warnings.warn(f"unclosed store on {where}", ResourceWarning, stacklevel=2)
+            if not self._closed:
+                where = self._servers.where
+                warnings.warn(f"unclosed store on {where}", ResourceWarning, stacklevel=2)
 
     def _new_coalescer(self, kind: tuple[Address, bool]) -> Coalescer:
         address, writes = kind
