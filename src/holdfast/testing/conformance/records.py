@@ -462,7 +462,18 @@ async def test_bad_field_names_are_refused(world: World, field: Any) -> None:  #
 
 @needs(Capability.RECORDS)
 @pytest.mark.parametrize(
-    "value", [1.5, True, [], {}, 2**64, -(2**63) - 1, "\ud800", object(), -(10**5000)]
+    "value",
+    [
+        1.5,
+        True,
+        [],
+        {},
+        2**64,
+        -(2**63) - 1,
+        "\ud800",
+        object(),
+        pytest.param(-(10**5000), id="5,000 digits"),
+    ],
 )
 async def test_bad_values_are_refused(world: World, value: Any) -> None:  # noqa: ANN401 - on purpose
     records = world.store.records
