@@ -43,5 +43,5 @@ def _poll(selector: object) -> Callable[[], object] | None:
         return None
     inner = getattr(selector, "_selector", None)
     if type(selector).__name__ == "EpollSelector" and inner is not None:
-        return partial(inner.poll, 0, 1)  # a fifth of what `select` takes
+        return partial(inner.poll, 0, 1)  # half of what `select` takes
     return partial(selector.select, 0)
