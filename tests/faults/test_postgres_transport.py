@@ -92,7 +92,6 @@ def test_a_repeat_ends_nothing_that_came_after_its_first_try(
                 other,
                 meanwhile,
                 lambda: proxy.cut_before_reply(namespace.encode()),
-                told=True,
             )
         )
         assert proxy.counts.cuts == 3

@@ -116,9 +116,21 @@ class CellsMachine(RuleBasedStateMachine):
             self.merge(4, ("b", "main"), "strict", "a", ("set", "set"))
         elif self.last == "pruned" and self.pair.shared:
             self.prune(0, 1)
+        if self.bench.last:
+            self.one_of_everything()
         for watch in self.watches:
             watch.read()
             watch.close()
+
+    def one_of_everything(self) -> None:
+        """What chance leaves out for hundreds of steps, on what it has led to."""
+        if self.pair.shared:
+            self.reopen("blocking")
+        self.both(4, "set", "a", "b's own")
+        self.cas(4, "a", 1, 0, None)
+        self.diff(4, ("b", "main"))
+        self.session(4, 0, [("get", ("a",))], "roll back")
+        self.session_meets_others(4, ("get", ("a",)), "make the branch anew")
 
     # Writes
 

@@ -55,6 +55,9 @@ class Bench(NamedTuple):
     patience: float = 30.0
     """Seconds until a change that a watch does not tell is a failure."""
 
+    last: bool = True
+    """Whether each program ends with one of everything; a planted fault is found by chance."""
+
 
 class Opened(NamedTuple):
     """An open store and how its coroutines are run."""

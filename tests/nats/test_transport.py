@@ -31,7 +31,6 @@ from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
 from tests.faults.lost_groups import (
-    UNKNOWN,
     Meanwhile,
     lost_answers_about_nothing,
     lost_answers_before_another,
@@ -339,7 +338,7 @@ def test_a_repeat_ends_nothing_that_came_after_its_first_try(
     async def work(proxy: FaultProxy, other: Store) -> None:
         store = await colour.open(proxy.through(url), "default", None)
         await lost_answers_before_another(
-            store, other, meanwhile, lambda: proxy.cut_before_reply(CONDITION), told=UNKNOWN
+            store, other, meanwhile, lambda: proxy.cut_before_reply(COMMIT)
         )
         await store.close()
 

@@ -45,12 +45,13 @@ def test_a_group_that_is_deleted_during_a_fetch_leaves_no_delivery(server: Postg
 
 def test_what_became_of_operations_is_kept_for_a_day(server: PostgresServer) -> None:
     url = server.create_database()
-    count = "SELECT count(*) FROM holdfast.endings"
+    count = "SELECT count(*) FROM holdfast.group_operations"
+    day_later = "UPDATE holdfast.group_operations SET done_at = done_at - 86401 * 1000000::bigint"
     with holdfast.open(url) as store, psycopg.connect(url, autocommit=True) as raw:
         for _ in range(5):
             assert store.transport.delete_group("missing") is False
         assert raw.execute(count).fetchone() == (5,)
-        raw.execute("UPDATE holdfast.endings SET ended_at = ended_at - 86401 * 1000000::bigint")
+        raw.execute(day_later)
         assert store.transport.delete_group("missing") is False
         assert raw.execute(count).fetchone() == (1,)
 

@@ -231,7 +231,7 @@ def test_a_repeat_ends_nothing_that_came_after_its_first_try(
     async def work(proxy: FaultProxy, other: Store) -> None:
         store = await colour.open(proxy.through(url), "default", None)
         await lost_answers_before_another(
-            store, other, meanwhile, lambda: proxy.cut_before_reply(b"EVALSHA"), told=True
+            store, other, meanwhile, lambda: proxy.cut_before_reply(b"EVALSHA")
         )
         await store.close()
 

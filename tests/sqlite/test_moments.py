@@ -26,6 +26,11 @@ def _undone(store: holdfast.Store) -> None:
         raise ZeroDivisionError
 
 
+def _missing(store: holdfast.Store) -> None:
+    with pytest.raises(holdfast.NotFound):
+        store.transport.revive("none", "1")
+
+
 WRITES: dict[str, Write] = {
     "a cell": lambda store: store.cells.set("c", 1),
     "a record": lambda store: store.records.put("r", {"a": 1}),
@@ -34,7 +39,7 @@ WRITES: dict[str, Write] = {
     "a branch": lambda store: store.branches.fork("other"),
 }
 NOTHING: dict[str, Write] = {
-    "a group that is not there": lambda store: store.transport.delete_group("none"),
+    "a group that is not there": _missing,
     "a refused swap": lambda store: store.cells.cas("c", 99, 1),
     "an undone transaction": _undone,
 }
@@ -227,7 +232,7 @@ def test_an_interrupt_at_the_end_of_a_commit_leaves_nothing_to_remember(
                 ours.cells.set("c", 1)
         for number in range(3):
             theirs.cells.set("d", number)
-        ours.transport.delete_group("none")
+        _missing(ours)
         ours.cells.set("e", 1)
         assert ours.cells.get("e") == 1
         assert theirs.cells.get("e") == 1

@@ -16,6 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, InvalidArgument, InvalidState, StoreConfig
+from holdfast.backends.sql.migrate import load_migrations
 
 NOBODY = 65534
 
@@ -350,6 +351,7 @@ def test_too_few_descriptors_are_unavailable_and_nothing_stays_open(tmp_path: Pa
         return set(map(int, os.listdir("/proc/self/fd")))  # noqa: PTH208 - as plain as can be
 
     def fails(extra: int) -> bool:
+        load_migrations.cache_clear()  # so that they are read, which takes one as well
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[extra], hard))
         try:
             holdfast.open(f"sqlite:///{tmp_path}/x.db").close()

@@ -29,7 +29,7 @@ from holdfast.clock import MICROSECONDS, Duration, to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState
 from holdfast.facets.backend import Capability, TransportFacets, require
-from holdfast.facets.names import check_name
+from holdfast.facets.names import check_name, operation_id, part_of
 from holdfast.facets.transport import (
     ACK,
     KEEP_SECS,
@@ -116,11 +116,13 @@ class AsyncTransport:
         from_start: bool = False,
         ack_timeout: Duration = 30,
         max_deliveries: int = 5,
+        op_id: UUID | str | None = None,
     ) -> bool:
         """True if the group is new: it gets all messages from now on, or all that are kept.
 
         In `subjects` `*` stands for one word and `>`, at the end, for all that follow. A group
-        that is there already keeps its place, and gets the new settings.
+        that is there already keeps its place, and gets the new settings. The `op_id` that made
+        a group changes nothing when it comes again within a day, and has the same answer.
         """
         order = GroupOrder(
             self._group(group),
@@ -128,6 +130,7 @@ class AsyncTransport:
             from_start,
             check_span(ack_timeout, "ack_timeout"),
             check_deliveries(max_deliveries),
+            part_of(op_id, "create", group),
         )
         return await self._transport.create_group(order)
 
@@ -157,6 +160,7 @@ class AsyncTransport:
                 from_start,
                 check_span(ack_timeout, "ack_timeout"),
                 check_deliveries(max_deliveries),
+                operation_id(None),
             )
         chosen = str(uuid_utils.uuid7()) if name is None else check_group_name(name)
         return AsyncConsumer(self._backend, place, order, chosen, prefetch)
@@ -172,9 +176,13 @@ class AsyncTransport:
         found = await self._transport.fetch(place, consumer, 1)
         return AsyncDelivery(self._backend, place, found.messages[0]) if found.messages else None
 
-    async def delete_group(self, group: str) -> bool:
-        """True if there was such a group; what it has not done is not delivered any more."""
-        return await self._transport.delete_group(self._group(group))
+    async def delete_group(self, group: str, *, op_id: UUID | str | None = None) -> bool:
+        """True if there was such a group; what it has not done is not delivered any more.
+
+        The same `op_id` again within a day changes nothing, and has the first answer.
+        """
+        checked = self._group(group)
+        return await self._transport.delete_group(checked, part_of(op_id, "delete", group))
 
     async def list_groups(self) -> Names:
         """The names of the groups, in byte order."""
@@ -208,13 +216,19 @@ class AsyncTransport:
             for one in found
         ]
 
-    async def revive(self, group: str, place: str) -> bool:
-        """True if there was that dead letter: it is delivered again, as for the first time."""
-        return await self._transport.bury(self._group(group), check_place(place), revive=True)
+    async def revive(self, group: str, place: str, *, op_id: UUID | str | None = None) -> bool:
+        """True if there was that dead letter: it is delivered again, as for the first time.
 
-    async def drop_dead(self, group: str, place: str) -> bool:
-        """True if there was that dead letter: it is gone now."""
-        return await self._transport.bury(self._group(group), check_place(place), revive=False)
+        The same `op_id` again within a day changes nothing, and has the first answer.
+        """
+        return await self._bury(group, place, op_id, revive=True)
+
+    async def drop_dead(self, group: str, place: str, *, op_id: UUID | str | None = None) -> bool:
+        """True if there was that dead letter: it is gone now.
+
+        The same `op_id` again within a day changes nothing, and has the first answer.
+        """
+        return await self._bury(group, place, op_id, revive=False)
 
     async def purge(self, older_than: Duration = KEEP_SECS, *, limit: int | None = None) -> int:
         """How many messages of the store, all namespaces, were removed: old ones that are done.
@@ -234,6 +248,13 @@ class AsyncTransport:
                 break
             await self._backend.pause()
         return total
+
+    async def _bury(
+        self, group: str, place: str, op_id: UUID | str | None, *, revive: bool
+    ) -> bool:
+        checked = self._group(group), check_place(place)
+        operation = part_of(op_id, "revive" if revive else "drop", group, place)
+        return await self._transport.bury(*checked, operation, revive=revive)
 
     def _group(self, name: str) -> Group:
         require(self._backend, Capability.TRANSPORT)

@@ -34,6 +34,9 @@ from holdfast.facets.names import check_name
 LOG = "transport"  # the name of the log of messages
 
 DEDUPE_US = 120 * 1_000_000
+OPERATION_SECS = 24 * 3600
+"""For how long the same `op_id` again has the first answer: to make or delete a group, and to
+revive or drop a dead letter."""
 KEEP_SECS = 7 * 24 * 3600
 """For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
@@ -98,6 +101,7 @@ class GroupOrder(NamedTuple):
     from_start: bool
     ack_timeout_us: int
     max_deliveries: int
+    op_id: bytes
 
 
 class StoredMessage(NamedTuple):
@@ -160,10 +164,13 @@ class TransportBackend(Protocol):
         """Add the messages to the log, together; those whose id is known are left out."""
 
     async def create_group(self, order: GroupOrder) -> bool:
-        """True if it is new; one that is there keeps its place and gets the new settings."""
+        """True if it is new; one that is there keeps its place and gets the new settings.
 
-    async def delete_group(self, group: Group) -> bool:
-        """True if it was there."""
+        The operation that made it is known for OPERATION_SECS: again it changes nothing.
+        """
+
+    async def delete_group(self, group: Group, op_id: bytes) -> bool:
+        """True if it was there. The operation is known for OPERATION_SECS, also if it was not."""
 
     async def list_groups(self, namespace: str) -> list[str]:
         """The names, in byte order."""
@@ -180,8 +187,11 @@ class TransportBackend(Protocol):
     async def dead(self, group: Group, *, after: str | None, limit: int) -> list[DeadMessage]:
         """The dead letters above the place, in the order of their messages."""
 
-    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
-        """True if there was that dead letter: it is gone now, or to be delivered again."""
+    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
+        """True if there was that dead letter: it is gone now, or to be delivered again.
+
+        The operation is known for OPERATION_SECS, also if it was not there.
+        """
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """Remove up to `limit` messages that are so old and that no group still needs. How many.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -20,6 +19,7 @@ import msgspec
 
 from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent
+from holdfast.backends.nats.operations import Operations
 from holdfast.backends.nats.questions import PAUSE
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
@@ -59,8 +59,9 @@ _decode = msgspec.msgpack.Decoder(GroupBody).decode
 class Groups:
     """See above."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, operations: Operations) -> None:
         self._stream = stream
+        self._operations = operations
 
     async def get(self, group: Group, deadline: float) -> Held | None:
         """The group, if there is one."""
@@ -80,10 +81,16 @@ class Groups:
         deadline: float,
     ) -> bool:
         """True if it is new; `begin` tells its position, also when it asks for other subjects."""
+        namespace, _ = order.group
         subject = self._subject(order.group)
         settings = (order.subjects, order.ack_timeout_us, order.max_deliveries)
         while True:
-            found = await self._stream.get(subject, deadline)
+            found, done = await asyncio.gather(
+                self._stream.get(subject, deadline),
+                self._operations.known(namespace, order.op_id, deadline),
+            )
+            if done is not None:
+                return True
             old = _body(found)
             if old is not None and settings == (
                 old.subjects,
@@ -94,26 +101,38 @@ class Groups:
             keeps = old is not None and old.subjects == order.subjects
             position = old.position if old and keeps else await begin(old)
             group_id = old.id if old else uuid4().hex
-            body = GroupBody(group_id, order.group.namespace, *settings, position, uuid4().bytes)
-            writes = [Message(subject, _encode(body), found.seq if found else 0)]
-            if old:  # who knows when deliveries are due knew it of the old `ack_timeout`
-                writes.append(self.returned(order.group))
-            if await swap(self._stream, writes, deadline) is not None:
-                return old is None
+            body = GroupBody(group_id, namespace, *settings, position, uuid4().bytes)
+            write = Message(subject, _encode(body), found.seq if found else 0)
+            if old is None:
+                if await self._operations.do(namespace, order.op_id, [write], deadline):
+                    return True
+            # Who knows when deliveries are due knew it of the old `ack_timeout`.
+            elif (
+                await swap(self._stream, [write, self.returned(order.group)], deadline) is not None
+            ):
+                return False
 
-    async def delete(self, group: Group, deadline: float) -> str | None:
-        """The id of the group that was there."""
+    async def delete(self, group: Group, op_id: bytes, deadline: float) -> str | None:
+        """The id of the group that was there, also when the operation was done before."""
+        namespace, _ = group
         subject = self._subject(group)
         while True:
-            found = await self._stream.get(subject, deadline)
+            found, done = await asyncio.gather(
+                self._stream.get(subject, deadline),
+                self._operations.known(namespace, op_id, deadline),
+            )
+            if done is not None:
+                return done.group_id or None
             old = _body(found)
-            if found is None or old is None:
-                return None
-            gone = _encode(GroupBody("", "", (), 0, 0, 0, uuid4().bytes))
-            message = Message(subject, gone, found.seq, _GONE_SECS, marker=True)
-            unmet = partial(_is_still, old.id)
-            if await swap(self._stream, [message], deadline, unmet=unmet) is not None:
-                return old.id
+            group_id, writes = "", []
+            if found is not None and old is not None:
+                gone = _encode(GroupBody("", "", (), 0, 0, 0, uuid4().bytes))
+                group_id = old.id
+                writes = [Message(subject, gone, found.seq, _GONE_SECS, marker=True)]
+            if await self._operations.do(
+                namespace, op_id, writes, deadline, answer=bool(writes), group_id=group_id
+            ):
+                return group_id or None
 
     async def names(self, namespace: str, deadline: float) -> list[str]:
         """The names, in byte order."""
@@ -176,11 +195,6 @@ class Groups:
         found = await self._stream.get_many(sorted(subjects), deadline)
         bodies = {subject: _body(entry) for subject, entry in found.items()}
         return {subject: body for subject, body in bodies.items() if body is not None}
-
-
-def _is_still(group_id: str, found: Entry | None) -> bool:
-    body = _body(found)
-    return body is not None and body.id == group_id
 
 
 def _body(found: Entry | None) -> GroupBody | None:

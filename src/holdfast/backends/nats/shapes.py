@@ -52,6 +52,7 @@ STATE = Shape(
         "cells.>",
         "clock",
         "groups.>",
+        "operations.>",
         "returned.>",
         "deliveries.>",
         "views.>",

@@ -6,31 +6,23 @@ Unlike change.py this decides nothing: who loses is told so, and looks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from holdfast.backends.nats.entries import Entry, Message
+from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent, WrongSequence, gave_up
 from holdfast.backends.nats.stream import Stream
-from holdfast.errors import StoreError, Unavailable
+from holdfast.errors import StoreError
 
 _PAUSE = 0.002
 
-Unmet = Callable[[Entry | None], bool]
 
-
-async def swap(
-    stream: Stream,
-    messages: Sequence[Message],
-    deadline: float,
-    *,
-    unmet: Unmet | None = None,
-) -> int | None:
+async def swap(stream: Stream, messages: Sequence[Message], deadline: float) -> int | None:
     """The first one's sequence number, which the others follow; None if a condition did not hold.
 
     The first message must have a condition, and content that no other write has: that tells
     what became of them when an answer is lost. None may then also mean that they were stored,
-    and the first was replaced by somebody else since. Where that matters `unmet` says of what is
-    there whether it can only be if the condition did not hold; else the outcome is unknown.
+    and the first was replaced by somebody else since; where that matters the first is one that
+    nobody replaces (operations.py).
     """
     lost: NoAnswer | None = None
     last: Exception | None = None
@@ -48,16 +40,17 @@ async def swap(
                 continue
             except NoAnswer as exc:
                 lost = last = exc
+                refused = False
             except WrongSequence:
                 if lost is None:
                     return None
+                refused = True
             found = await stream.get(messages[0].subject, deadline)
             if found is not None and found.data == messages[0].data:
                 return found.seq
-            if (found.seq if found else 0) != messages[0].expected:
-                _refuse_doubt(unmet, found, stream.where)
+            if refused or (found.seq if found else 0) != messages[0].expected:
                 return None
-            # Once more under the same condition: one of the two at most is stored.
+            # Once more under the same conditions: one of the two at most is stored.
     except StoreError as exc:
         exc.outcome_unknown |= lost is not None
         raise
@@ -67,8 +60,3 @@ async def _publish(stream: Stream, messages: Sequence[Message], patience: float)
     if len(messages) == 1:
         return await stream.publish(messages[0], patience)
     return (await stream.publish_all(messages, patience))[0]
-
-
-def _refuse_doubt(unmet: Unmet | None, found: Entry | None, where: str) -> None:
-    if unmet is not None and not unmet(found):
-        raise Unavailable(f"{where}: the answer was lost, and somebody has written since")

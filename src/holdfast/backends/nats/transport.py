@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from holdfast.backends.nats.clock import NatsClock
 from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.deliveries import Deliveries, OpenBody
-from holdfast.backends.nats.entries import Entry
 from holdfast.backends.nats.fetching import Fetching, Place
 from holdfast.backends.nats.groups import GroupBody, Groups, Held
 from holdfast.backends.nats.messages import Messages, Wanted
 from holdfast.backends.nats.namespaces import Namespaces
+from holdfast.backends.nats.operations import Operations
 from holdfast.backends.nats.purging import Purging
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.swap import swap
@@ -59,7 +59,8 @@ class NatsTransport:
         self._wakes = wakes
         self._namespaces = namespaces
         self._messages = Messages(messages, clock)
-        self._groups = Groups(stream)
+        self._operations = Operations(stream)
+        self._groups = Groups(stream, self._operations)
         self._deliveries = Deliveries(stream)
         self._fetching = Fetching(stream, clock, self._groups, self._deliveries, self._messages)
         self._purging = Purging(clock, self._groups, self._deliveries, self._messages, namespaces)
@@ -73,9 +74,9 @@ class NatsTransport:
         """See TransportBackend."""
         return await self._db.run(self._create_group(order))
 
-    async def delete_group(self, group: Group) -> bool:
+    async def delete_group(self, group: Group, op_id: bytes) -> bool:
         """See TransportBackend."""
-        return await self._db.run(self._delete_group(group))
+        return await self._db.run(self._delete_group(group, op_id))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -98,9 +99,9 @@ class NatsTransport:
         above = 0 if after is None else _place(after)
         return await self._db.run(self._dead(group, above, limit))
 
-    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
         """See TransportBackend."""
-        return await self._db.run(self._bury(group, _place(place), revive=revive))
+        return await self._db.run(self._bury(group, _place(place), op_id, revive=revive))
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
@@ -128,9 +129,9 @@ class NatsTransport:
         await self._namespaces.note(order.group.namespace, deadline)
         return await self._groups.create(order, begin, deadline)
 
-    async def _delete_group(self, group: Group) -> bool:
+    async def _delete_group(self, group: Group, op_id: bytes) -> bool:
         deadline = self._stream.deadline()
-        group_id = await self._groups.delete(group, deadline)
+        group_id = await self._groups.delete(group, op_id, deadline)
         if group_id is None:
             return False
         try:
@@ -215,13 +216,19 @@ class NatsTransport:
             if one.place in found
         ]
 
-    async def _bury(self, group: Group, place: int, *, revive: bool) -> bool:
+    async def _bury(self, group: Group, place: int, op_id: bytes, *, revive: bool) -> bool:
         deadline = self._stream.deadline()
-        held = await self._held(group, deadline)
+        namespace, _ = group
         while True:
+            done = await self._operations.known(namespace, op_id, deadline)
+            if done is not None:
+                return done.answer
+            held = await self._held(group, deadline)
             dead = await self._deliveries.get_dead(held.body.id, place, deadline)
             if dead is None:
-                return False
+                if await self._operations.do(namespace, op_id, [], deadline, answer=False):
+                    return False
+                continue
             writes = [self._deliveries.buried(held.body.id, dead)]
             if revive:
                 now_us = await self._clock.now_us(deadline)
@@ -231,15 +238,9 @@ class NatsTransport:
                     self._deliveries.set_open(held.body.id, place, body, None),
                     self._groups.returned(group),
                 ]
-            if await swap(self._stream, writes, deadline, unmet=_never) is not None:
-                await self._wakes.tell(group.namespace)
+            if await self._operations.do(namespace, op_id, writes, deadline):
+                await self._wakes.tell(namespace)
                 return True
-
-
-def _never(found: Entry | None) -> bool:
-    """Only who buries a dead letter writes over it, or one who finds it dead once more."""
-    del found
-    return False
 
 
 def _place(place: str) -> int:

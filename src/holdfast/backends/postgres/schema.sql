@@ -264,32 +264,6 @@ EXCEPTION WHEN unique_violation OR SQLSTATE 'HF002' THEN
 END
 $$;
 
-CREATE FUNCTION holdfast.begin_ending(p_op_id uuid) RETURNS boolean
-    LANGUAGE plpgsql
-    AS $$
-DECLARE
-    v_now bigint := "holdfast".now_us();
-BEGIN
-    INSERT INTO "holdfast".endings (op_id, ended_at)
-    VALUES (p_op_id, v_now)
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    -- A few more than come: so there are never many.
-    DELETE FROM "holdfast".endings AS e
-    WHERE e.op_id IN (
-        SELECT o.op_id
-        FROM "holdfast".endings AS o
-        WHERE o.ended_at < v_now - 86400 * 1000000::bigint
-        ORDER BY o.ended_at
-        LIMIT 10
-        FOR UPDATE SKIP LOCKED
-    );
-    RETURN true;
-END
-$$;
-
 CREATE FUNCTION holdfast.begin_epoch() RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -365,6 +339,32 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION holdfast.begin_operation(p_namespace text, p_op_id uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_now bigint := "holdfast".now_us();
+BEGIN
+    INSERT INTO "holdfast".group_operations (namespace, op_id, done_at)
+    VALUES (p_namespace, p_op_id, v_now)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- For a day. A few more go than come: so there are never many.
+    DELETE FROM "holdfast".group_operations AS d
+    WHERE (d.namespace, d.op_id) IN (
+        SELECT o.namespace, o.op_id
+        FROM "holdfast".group_operations AS o
+        WHERE o.done_at < v_now - 86400 * 1000000::bigint
+        ORDER BY o.done_at
+        LIMIT 10
+        FOR UPDATE SKIP LOCKED
+    );
+    RETURN true;
+END
+$$;
+
 CREATE TABLE holdfast.branches (
     id bigint NOT NULL,
     namespace text NOT NULL COLLATE pg_catalog."C",
@@ -386,15 +386,16 @@ CREATE FUNCTION holdfast.bury_dead(p_namespace text, p_name text, p_xid text, p_
     AS $$
 DECLARE
     v_id bigint;
-    v_was_there boolean;
 BEGIN
-    IF NOT "holdfast".begin_ending(p_op_id) THEN
-        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    IF NOT "holdfast".begin_operation(p_namespace, p_op_id) THEN
+        RETURN "holdfast".known_answer(p_namespace, p_op_id);
     END IF;
     SELECT g.id INTO v_id
     FROM "holdfast".groups AS g
     WHERE g.namespace = p_namespace AND g.name = p_name;
     IF NOT FOUND THEN
+        DELETE FROM "holdfast".group_operations AS o
+        WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
         RETURN NULL;
     END IF;
     IF p_revive THEN
@@ -411,11 +412,7 @@ BEGIN
           AND d.commit_id = p_commit_id
           AND d.due_at IS NULL;
     END IF;
-    v_was_there := FOUND;
-    UPDATE "holdfast".endings AS e
-    SET was_there = v_was_there
-    WHERE e.op_id = p_op_id;
-    RETURN v_was_there;
+    RETURN "holdfast".end_operation(p_namespace, p_op_id, FOUND);
 END
 $$;
 
@@ -532,6 +529,9 @@ CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects 
 DECLARE
     v_op_id uuid;
 BEGIN
+    IF "holdfast".known_answer(p_namespace, p_op_id) THEN
+        RETURN true;
+    END IF;
     INSERT INTO "holdfast".groups (
         namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id,
         op_id
@@ -545,7 +545,8 @@ BEGIN
     FROM "holdfast".epochs AS e
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
-        RETURN true;
+        PERFORM "holdfast".begin_operation(p_namespace, p_op_id);
+        RETURN "holdfast".end_operation(p_namespace, p_op_id, true);
     END IF;
     UPDATE "holdfast".groups AS g
     SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
@@ -596,8 +597,8 @@ CREATE FUNCTION holdfast.delete_group(p_namespace text, p_name text, p_op_id uui
 DECLARE
     v_id bigint;
 BEGIN
-    IF NOT "holdfast".begin_ending(p_op_id) THEN
-        RETURN (SELECT e.was_there FROM "holdfast".endings AS e WHERE e.op_id = p_op_id);
+    IF NOT "holdfast".begin_operation(p_namespace, p_op_id) THEN
+        RETURN "holdfast".known_answer(p_namespace, p_op_id);
     END IF;
     DELETE FROM "holdfast".groups AS g
     WHERE g.namespace = p_namespace AND g.name = p_name
@@ -609,10 +610,7 @@ BEGIN
     FOR UPDATE;
     DELETE FROM "holdfast".deliveries AS d
     WHERE d.group_id = v_id;
-    UPDATE "holdfast".endings AS e
-    SET was_there = v_id IS NOT NULL
-    WHERE e.op_id = p_op_id;
-    RETURN v_id IS NOT NULL;
+    RETURN "holdfast".end_operation(p_namespace, p_op_id, v_id IS NOT NULL);
 END
 $$;
 
@@ -724,6 +722,15 @@ DELETE FROM "holdfast".merges
     WHERE namespace = p_namespace AND low_id = v_low AND high_id = v_high AND done = 0;
     RETURN true;
 END
+$$;
+
+CREATE FUNCTION holdfast.end_operation(p_namespace text, p_op_id uuid, p_answer boolean) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    UPDATE "holdfast".group_operations AS o
+    SET answer = p_answer
+    WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
+    SELECT p_answer;
 $$;
 
 CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(group_id bigint, xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
@@ -1018,6 +1025,14 @@ BEGIN
     END IF;
     RAISE EXCEPTION 'events are never changed: append another one';
 END
+$$;
+
+CREATE FUNCTION holdfast.known_answer(p_namespace text, p_op_id uuid) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    SELECT o.answer
+    FROM "holdfast".group_operations AS o
+    WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
 $$;
 
 CREATE FUNCTION holdfast.lock_branch(p_namespace text, p_branch text) RETURNS bigint
@@ -1831,12 +1846,6 @@ CREATE TABLE holdfast.deliveries (
     died_at bigint
 );
 
-CREATE TABLE holdfast.endings (
-    op_id uuid NOT NULL,
-    ended_at bigint NOT NULL,
-    was_there boolean
-);
-
 CREATE TABLE holdfast.epochs (
     epoch bigint NOT NULL,
     first_commit bigint NOT NULL,
@@ -1857,6 +1866,13 @@ CREATE TABLE holdfast.events (
     persisted_at bigint NOT NULL,
     data text NOT NULL,
     more text
+);
+
+CREATE TABLE holdfast.group_operations (
+    namespace text NOT NULL COLLATE pg_catalog."C",
+    op_id uuid NOT NULL,
+    done_at bigint NOT NULL,
+    answer boolean
 );
 
 ALTER TABLE holdfast.groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1959,14 +1975,14 @@ ALTER TABLE ONLY holdfast.cells
 ALTER TABLE ONLY holdfast.deliveries
     ADD CONSTRAINT deliveries_pkey PRIMARY KEY (group_id, feed_xid, commit_id);
 
-ALTER TABLE ONLY holdfast.endings
-    ADD CONSTRAINT endings_pkey PRIMARY KEY (op_id);
-
 ALTER TABLE ONLY holdfast.epochs
     ADD CONSTRAINT epochs_pkey PRIMARY KEY (epoch);
 
 ALTER TABLE ONLY holdfast.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (namespace, feed_xid, commit_id);
+
+ALTER TABLE ONLY holdfast.group_operations
+    ADD CONSTRAINT group_operations_pkey PRIMARY KEY (namespace, op_id);
 
 ALTER TABLE ONLY holdfast.groups
     ADD CONSTRAINT groups_namespace_name_key UNIQUE (namespace, name);
@@ -2022,13 +2038,13 @@ CREATE UNIQUE INDEX cell_versions_by_op ON holdfast.cell_versions USING btree (o
 
 CREATE INDEX deliveries_by_due ON holdfast.deliveries USING btree (group_id, due_at) WHERE (due_at IS NOT NULL);
 
-CREATE INDEX endings_by_time ON holdfast.endings USING btree (ended_at);
-
 CREATE UNIQUE INDEX events_by_id ON holdfast.events USING btree (run, event_id);
 
 CREATE UNIQUE INDEX events_by_key ON holdfast.events USING btree (run, key);
 
 CREATE UNIQUE INDEX events_by_seq ON holdfast.events USING btree (run, run_seq);
+
+CREATE INDEX group_operations_by_time ON holdfast.group_operations USING btree (done_at);
 
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 from holdfast.backends.postgres.arrays import bigints, texts
 from holdfast.backends.postgres.connection import PgConnection
@@ -55,20 +55,20 @@ class PostgresTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        group, subjects, from_start, ack_timeout_us, max_deliveries = order
+        group, subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
         params = {
             **group._asdict(),
             "subjects": texts(map(pattern_regex, subjects)),
             "from_start": from_start,
             "ack_timeout_us": ack_timeout_us,
             "max_deliveries": max_deliveries,
-            "op_id": str(uuid4()),
+            "op_id": UUID(bytes=op_id),
         }
         return bool(await self._write("create_group", params))
 
-    async def delete_group(self, group: Group) -> bool:
+    async def delete_group(self, group: Group, op_id: bytes) -> bool:
         """See TransportBackend."""
-        params = {**group._asdict(), "op_id": str(uuid4())}
+        params = {**group._asdict(), "op_id": UUID(bytes=op_id)}
         return bool(await self._write("delete_group", params))
 
     async def list_groups(self, namespace: str) -> list[str]:
@@ -119,7 +119,7 @@ class PostgresTransport:
             if xid is not None
         ]
 
-    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
         """See TransportBackend."""
         xid, commit_id = _place(place)
         params = {
@@ -127,7 +127,7 @@ class PostgresTransport:
             "xid": xid,
             "commit_id": commit_id,
             "revive": revive,
-            "op_id": str(uuid4()),
+            "op_id": UUID(bytes=op_id),
         }
         was_there = await self._write("bury_dead", params, group.namespace)
         if was_there is None:

@@ -24,11 +24,12 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:m:ID        string  when a message with the id was published; for two minutes
     hf:{default}:groups      zset    the names of groups
     hf:{default}:g:GROUP     hash    subjects, timeout, most (deliveries), position: the N it is at,
-                                     op: the operation that made it
+                                     op: what tells it from others that have had its name
     hf:{default}:d:GROUP     zset    N, in 16 digits -> instant at which it is delivered again
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
-    hf:{default}:ended:OP    string  1 if what the operation ended was there, else 0; two minutes
+    hf:{default}:done:OP     string  what an operation on groups or dead letters answered: 1 or 0;
+                                     for a day
     hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration); of each VIEW
                                      sVIEW: up to which event it is, pVIEW: what it is
     hf:{default}:k:RUN       hash    k KEY and i EVENT_ID -> the number of the event that has it

@@ -70,7 +70,7 @@ class RedisTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries = order
+        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
         arguments = [
             name.encode(),
             " ".join(subjects).encode(),
@@ -78,13 +78,14 @@ class RedisTransport:
             b"%d" % max_deliveries,
             b"%d" % from_start,
             uuid4().bytes,
+            _spelled(op_id),
         ]
         await self._namespaces.note(namespace)
         return bool(await self._run(self._create_group, namespace, arguments))
 
-    async def delete_group(self, group: Group) -> bool:
+    async def delete_group(self, group: Group, op_id: bytes) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode(), _new_op()]
+        arguments = [group.name.encode(), _spelled(op_id)]
         return bool(await self._run(self._delete_group, group.namespace, arguments))
 
     async def list_groups(self, namespace: str) -> list[str]:
@@ -151,9 +152,10 @@ class RedisTransport:
                 return found
             above = int(rows[-1][0])
 
-    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode(), b"%d" % _number(place), b"%d" % revive, _new_op()]
+        numbers = (b"%d" % _number(place), b"%d" % revive)
+        arguments = [group.name.encode(), *numbers, _spelled(op_id)]
         there = await self._run(self._bury, group.namespace, arguments, tell=True)
         if there is None:
             raise no_group(group)
@@ -256,9 +258,9 @@ class AnswerDeliveries:
         return bool(reply)
 
 
-def _new_op() -> bytes:
+def _spelled(op_id: bytes) -> bytes:
     """The id of an operation, as it can stand in a key."""
-    return uuid4().hex.encode()
+    return op_id.hex().encode()
 
 
 def _rows(values: list[Reply], width: int) -> list[list[Reply]]:
@@ -272,7 +274,7 @@ def _delivered(op_id: bytes, row: list[Reply]) -> Delivered:
 
 
 def _held(place: str) -> tuple[bytes, int]:
-    """The operation that made the group which a delivery is of, and the number of its message."""
+    """What tells the group which a delivery is of from others, and the number of its message."""
     op_id, number = read_held(place, 2)
     # An older version of this library noted none.
     return op_id.to_bytes(_OP_BYTES, "big") if op_id else b"", min(number, INT64_MAX)

@@ -8,6 +8,8 @@ others wait; a database that is newer than the code is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -24,18 +26,19 @@ class Migration(NamedTuple):
     sql: str
 
 
-def load_migrations(package: str) -> list[Migration]:
-    """The migrations that this version of Holdfast knows, in order."""
+@cache
+def load_migrations(package: str) -> Sequence[Migration]:
+    """The migrations that this version of Holdfast knows, in order; read once per process."""
     found: list[Migration] = []
     for file in resources.files(package).joinpath("migrations").iterdir():
         match = _FILE.match(file.name)
         if match:
             sql = file.read_text(encoding="utf-8")
             found.append(Migration(int(match[1]), match[2], sql))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
-def pending(known: list[Migration], applied: set[int], *, where: str) -> list[Migration]:
+def pending(known: Sequence[Migration], applied: set[int], *, where: str) -> list[Migration]:
     """The migrations still to apply; InvalidState when the database is newer than the code."""
     newest = known[-1].number
     ahead = max(applied, default=0)

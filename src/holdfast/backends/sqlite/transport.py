@@ -11,7 +11,7 @@ import msgspec
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.clock import machine_us
+from holdfast.clock import MICROSECONDS, machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.errors import InvalidArgument
 from holdfast.facets.transport import (
@@ -19,6 +19,7 @@ from holdfast.facets.transport import (
     DEDUPE_US,
     LIFE,
     LOG,
+    OPERATION_SECS,
     Answer,
     DeadMessage,
     Delivered,
@@ -61,29 +62,35 @@ class SqliteTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        (namespace, name), subjects, from_start, *limits = order
+        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
+        limits = (ack_timeout_us, max_deliveries)
         spelled = msgspec.json.encode(subjects).decode()
 
         def work(on: SqliteConnection) -> bool:
+            if _known(on, namespace, op_id):
+                return True
             found = _find(on, order.group)
             if found is not None:
                 on.execute(_OWN["change_group"], (spelled, *limits, found.id))
                 return False
             position = 0 if from_start else on.moments.begin()[1]
             on.execute(_OWN["add_group"], (namespace, name, spelled, *limits, position))
-            return True
+            return _note(on, namespace, op_id, answer=True)
 
         return await self._do(work)
 
-    async def delete_group(self, group: Group) -> bool:
+    async def delete_group(self, group: Group, op_id: bytes) -> bool:
         """See TransportBackend."""
 
         def work(on: SqliteConnection) -> bool:
+            known = _known(on, group.namespace, op_id)
+            if known is not None:
+                return known
             found = _find(on, group)
             if found is not None:
                 on.execute(_OWN["drop_deliveries"], (found.id,))
                 on.execute(_OWN["drop_group"], (found.id,))
-            return found is not None
+            return _note(on, group.namespace, op_id, answer=found is not None)
 
         return await self._do(work)
 
@@ -152,11 +159,14 @@ class SqliteTransport:
             )
         ]
 
-    async def bury(self, group: Group, place: str, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
         """See TransportBackend."""
         commit_id = _place(place)
 
         def work(on: SqliteConnection) -> bool | None:
+            known = _known(on, group.namespace, op_id)
+            if known is not None:
+                return known
             found = _find(on, group)
             if found is None:
                 return None
@@ -164,7 +174,7 @@ class SqliteTransport:
                 on.execute(_OWN["revive"], (on.moments.begin()[0], found.id, commit_id))
             else:
                 on.execute(_OWN["drop_dead"], (found.id, commit_id))
-            return on.raw.changes() > 0
+            return _note(on, group.namespace, op_id, answer=on.raw.changes() > 0)
 
         (there,) = await self._db.write(self._works, [work], 0, (LOG, group.namespace))
         if there is None:
@@ -287,6 +297,20 @@ def _group(row: Any) -> FoundGroup:  # noqa: ANN401 - a row
 def _find(on: SqliteConnection, group: Group) -> FoundGroup | None:
     row = on.execute(_OWN["find_group"], group).get
     return None if row is None else _group(row)
+
+
+def _known(on: SqliteConnection, namespace: str, op_id: bytes) -> bool | None:
+    """What the operation came to, if it was done before."""
+    answer = on.execute(_OWN["find_operation"], (namespace, op_id)).get
+    return None if answer is None else bool(answer)
+
+
+def _note(on: SqliteConnection, namespace: str, op_id: bytes, *, answer: bool) -> bool:
+    """The answer itself, known from now on."""
+    now, *_ = on.moments.begin()
+    on.execute(_OWN["drop_operations"], (now - OPERATION_SECS * MICROSECONDS,))
+    on.execute(_OWN["note_operation"], (namespace, op_id, now, answer))
+    return answer
 
 
 def _fetch(

@@ -44,6 +44,27 @@ WHERE id = :id
 DELETE FROM hf.groups
 WHERE id = :id
 
+-- name: find_operation
+SELECT answer
+FROM hf.group_operations
+WHERE namespace = :namespace
+  AND op_id = :op_id
+
+-- name: note_operation
+INSERT INTO hf.group_operations (namespace, op_id, done_at, answer)
+VALUES (:namespace, :op_id, :now, :answer)
+
+-- name: drop_operations
+-- A few more than come: so there are never many.
+DELETE FROM hf.group_operations
+WHERE (namespace, op_id) IN (
+    SELECT namespace, op_id
+    FROM hf.group_operations
+    WHERE done_at < :since
+    ORDER BY done_at
+    LIMIT 10
+)
+
 -- name: drop_deliveries
 DELETE FROM hf.deliveries
 WHERE group_id = :id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -488,6 +489,131 @@ async def test_groups_are_listed_and_deleted(world: World) -> None:
     await transport.create_group("b", "x")
     async with transport.consumer("b") as consumer:
         assert await consumer.next(0) is None
+
+
+@TRANSPORT
+async def test_the_same_operation_on_a_group_again_has_the_first_answer(world: World) -> None:
+    transport, other = world.store.transport, world.store.namespace("other").transport
+    op = uuid4()
+    for _ in range(2):
+        assert await transport.create_group("g", "a", ack_timeout=30, op_id=op) is True
+    assert await transport.create_group("g", "b", op_id=uuid4()) is False
+    assert await transport.create_group("g", "a", op_id=op) is True  # and still asks for b
+    await transport.publish("b", "for g")
+    assert (await transport.status("g")).waiting == 1
+    for _ in range(2):
+        # Nothing else that is done under the same id is taken for it.
+        assert await transport.delete_group("g", op_id=str(op)) is True
+        assert await other.delete_group("g", op_id=op) is False
+        assert await transport.delete_group("missing", op_id=op) is False
+        assert await transport.create_group("g", "a", op_id=op) is True
+        assert await transport.list_groups() == []
+    # Others make them again, and a repeat that comes late does no harm.
+    for place, name in ((transport, "g"), (transport, "missing"), (other, "g")):
+        assert await place.create_group(name, "a") is True
+    assert await transport.delete_group("g", op_id=op) is True
+    assert await transport.delete_group("missing", op_id=op) is False
+    assert await other.delete_group("g", op_id=op) is False
+    assert await transport.list_groups() == ["g", "missing"]
+    assert await other.list_groups() == ["g"]
+
+
+@TRANSPORT
+async def test_the_same_operation_on_a_dead_letter_again_has_the_first_answer(
+    world: World,
+) -> None:
+    transport = world.store.transport
+    op = uuid4()
+    await transport.create_group("g", "a", max_deliveries=1)
+    for payload in ("one", "two"):
+        await transport.publish("a", payload)
+    async with transport.consumer("g") as consumer:
+        await _let_die(consumer, "one", "two")
+        one, two = await transport.dead_letters("g")
+        assert await transport.revive("g", one.place, op_id=op) is True
+        assert await transport.revive("g", two.place, op_id=op) is True
+        await _let_die(consumer, "one", "two")
+        for letter in (one, two):
+            assert await transport.revive("g", letter.place, op_id=op) is True
+        assert [letter.place for letter in await transport.dead_letters("g")] == [
+            one.place,
+            two.place,
+        ]
+        assert await transport.drop_dead("g", one.place, op_id=op) is True
+        assert await transport.drop_dead("g", one.place, op_id=op) is True
+        assert await transport.drop_dead("g", one.place, op_id=uuid4()) is False
+        (letter,) = await transport.dead_letters("g")
+        assert letter.place == two.place
+        # What was not there is known as well.
+        later = uuid4()
+        assert await transport.revive("g", two.place) is True
+        assert await transport.drop_dead("g", two.place, op_id=later) is False
+        await _let_die(consumer, "two")
+        assert await transport.drop_dead("g", two.place, op_id=later) is False
+        assert len(await transport.dead_letters("g")) == 1
+        assert await consumer.next(0) is None
+
+
+@TRANSPORT
+async def test_an_operation_that_is_refused_may_come_again(world: World) -> None:
+    transport = world.store.transport
+    op = uuid4()
+    await transport.create_group("g", "a", max_deliveries=1)
+    await transport.publish("a", 1)
+    async with transport.consumer("g") as consumer:
+        await _let_die(consumer, 1)
+        (letter,) = await transport.dead_letters("g")
+    for call in (transport.revive, transport.drop_dead):
+        for _ in range(2):
+            with pytest.raises(NotFound):
+                await call("h", letter.place, op_id=op)
+    await transport.create_group("h", "a")
+    assert await transport.revive("h", letter.place, op_id=op) is False
+    wrong: Any
+    for wrong in ("x", 7, b"1" * 16):
+        for call in (transport.revive, transport.drop_dead):
+            with pytest.raises(InvalidArgument, match="op_id"):
+                await call("g", letter.place, op_id=wrong)
+        with pytest.raises(InvalidArgument, match="op_id"):
+            await transport.create_group("i", "a", op_id=wrong)
+        with pytest.raises(InvalidArgument, match="op_id"):
+            await transport.delete_group("g", op_id=wrong)
+    assert await transport.list_groups() == ["g", "h"]
+
+
+@needs(Capability.TRANSPORT, Capability.TRANSACTIONS)
+async def test_an_operation_that_is_rolled_back_may_come_again(world: World) -> None:
+    op = uuid4()
+    with pytest.raises(ZeroDivisionError):
+        async with world.store.transaction() as tx:
+            assert await tx.transport.create_group("g", "a", op_id=op) is True
+            assert await tx.transport.create_group("g", "a", op_id=op) is True
+            raise ZeroDivisionError
+    async with world.store.transaction() as tx:
+        assert await tx.transport.delete_group("g", op_id=op) is False
+    assert await world.store.transport.create_group("g", "a", op_id=op) is True
+    assert await world.store.transport.list_groups() == ["g"]
+
+
+@TRANSPORT
+async def test_of_many_callers_under_one_operation_all_hear_the_same(world: World) -> None:
+    transport = world.store.transport
+    op = uuid4()
+    made = await world.together(transport.create_group("g", "a", op_id=op) for _ in range(10))
+    assert made == [True] * 10
+    gone = await world.together(transport.delete_group("g", op_id=op) for _ in range(10))
+    assert gone == [True] * 10
+    each = await world.together(transport.delete_group("g") for _ in range(10))
+    assert each == [False] * 10
+
+
+async def _let_die(consumer: AsyncConsumer, *payloads: object) -> None:
+    """Give back what is delivered once at most."""
+    for payload in payloads:
+        delivery = await _next(consumer)
+        assert delivery.message.payload == payload
+        assert await delivery.nak() is True
+    assert await consumer.next(0) is None
 
 
 @TRANSPORT

@@ -8,20 +8,20 @@
 --       3  1: deliver it again
 --       4  operation id
 --
--- Gives false if there is no such group, 1 if there was that dead letter, also if it was so for an
--- earlier try of the same operation; else 0.
---# parts clock transport ending
+-- Gives false if there is no such group, 1 if there was that dead letter, else 0; the same operation
+-- again has the first answer.
+--# parts clock transport operation
 local base, name, place = KEYS[1], ARGV[1], place_of(tonumber(ARGV[2]))
 local numbers, op = base .. ':n:' .. name, ARGV[4]
-local known = redis.call('GET', ending_of(base, op))
+local known = known_answer(base, op)
 if known then
-  return tonumber(known)
+  return known
 end
 if redis.call('EXISTS', base .. ':g:' .. name) == 0 then
   return false
 end
 if redis.call('ZREM', base .. ':l:' .. name, place) == 0 then
-  return note_ending(base, op, 0)
+  return note_answer(base, op, 0)
 end
 if ARGV[3] == '1' then
   local last = tonumber((string.match(redis.call('HGET', numbers, place), '^%d+')))
@@ -30,4 +30,4 @@ if ARGV[3] == '1' then
 else
   redis.call('HDEL', numbers, place)
 end
-return note_ending(base, op, 1)
+return note_answer(base, op, 1)

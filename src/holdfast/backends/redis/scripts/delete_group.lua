@@ -5,14 +5,14 @@
 -- ARGV  1  name
 --       2  operation id
 --
--- Gives 1 if it was there, also if it was so for an earlier try of the same operation; else 0.
---# parts ending
+-- Gives 1 if it was there, else 0; the same operation again has the first answer.
+--# parts operation
 local base, name, op = KEYS[1], ARGV[1], ARGV[2]
-local known = redis.call('GET', ending_of(base, op))
+local known = known_answer(base, op)
 if known then
-  return tonumber(known)
+  return known
 end
 for _, kind in ipairs({ ':g:', ':d:', ':n:', ':l:' }) do
   redis.call('UNLINK', base .. kind .. name)
 end
-return note_ending(base, op, redis.call('ZREM', base .. ':groups', name))
+return note_answer(base, op, redis.call('ZREM', base .. ':groups', name))
