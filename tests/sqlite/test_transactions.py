@@ -226,7 +226,9 @@ def test_a_call_while_the_timer_ends_the_transaction_says_that_it_took_too_long(
     with holdfast.open(url) as store, store.transaction() as tx:
         scope = tx._opened._scope  # type: ignore[attr-defined]  # noqa: SLF001
         scope._due = 0.0  # noqa: SLF001 - its time is up,
-        with scope._one_at_a_time, pytest.raises(holdfast.Timeout):  # noqa: SLF001 - the timer has it
+        assert scope._turn.take()  # noqa: SLF001 - the timer has it
+        with pytest.raises(holdfast.Timeout):
             tx.cells.get("a")
+        scope._turn.release()  # noqa: SLF001
         scope._due = time.monotonic() + 60  # noqa: SLF001
         tx.cells.set("a", 1)

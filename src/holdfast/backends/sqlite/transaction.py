@@ -6,7 +6,6 @@ nobody else can write meanwhile, in this process or another.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -17,6 +16,7 @@ from holdfast.backends.sql.db import Db, Row
 from holdfast.backends.sql.inside import enter, refuse_inside
 from holdfast.backends.sqlite.connection import DRIVER_ERRORS, Params, SqliteConnection
 from holdfast.backends.sqlite.db import SqliteDb
+from holdfast.backends.sqlite.turn import Turn
 from holdfast.errors import InvalidState, StoreError, Timeout
 from holdfast.runtime import Hold, Topic
 
@@ -44,7 +44,7 @@ class SqliteTransaction:
         self._call_off: Callable[[], None] = _nothing
         self._why = "it was committed or rolled back"
         self._topics: set[Topic | None] = set()
-        self._one_at_a_time = threading.Lock()
+        self._turn = Turn()
         self.over = False
         db.transactions.add(id(self))
 
@@ -86,7 +86,7 @@ class SqliteTransaction:
             self._end_by(exc)
             raise
         finally:
-            self._one_at_a_time.release()
+            self._turn.release()
 
     async def row(self, query: str, params: Params) -> Row | None:
         """See SqliteScope."""
@@ -110,6 +110,7 @@ class SqliteTransaction:
         self._take()
         if self.of.commits_elsewhere:
             # A cancelled caller must not end it under the thread that commits it.
+            self._turn.hand_over()
             await self.of.runtime.once(self._commit)()
         else:
             await self._commit()
@@ -122,13 +123,16 @@ class SqliteTransaction:
             raise
         finally:
             self._end("it was committed or rolled back")
-            self._one_at_a_time.release()
+            self._turn.release()
         self.of.hub.tell(self._topics)
 
     async def rollback(self) -> None:
         """Leave nothing behind."""
-        with self._one_at_a_time:
+        self._turn.wait()
+        try:
             self._end("it was committed or rolled back")
+        finally:
+            self._turn.release()
 
     def _run(self, work: Callable[[], T]) -> T:
         self._take()
@@ -138,18 +142,18 @@ class SqliteTransaction:
             self._end_by(exc)
             raise
         finally:
-            self._one_at_a_time.release()
+            self._turn.release()
 
     def _take(self) -> None:
         self.of.runtime.check()  # not whether it is closed: closing waits for us
-        if not self._one_at_a_time.acquire(blocking=False):
+        if not self._turn.take():
             if time.monotonic() >= self._due:  # it may be the timer, calling it off just now
                 raise self._too_long()
             raise InvalidState("a transaction does one thing at a time, and is busy")
         try:
             self._check()
         except BaseException:
-            self._one_at_a_time.release()
+            self._turn.release()
             raise
 
     def _check(self) -> None:
@@ -170,11 +174,11 @@ class SqliteTransaction:
 
     def expire(self) -> None:
         """Call it off: its time is up."""
-        if self._one_at_a_time.acquire(blocking=False):  # else it is busy: its end is near
+        if self._turn.take():  # else it is busy: its end is near
             try:
                 self._end(_TOO_LONG)
             finally:
-                self._one_at_a_time.release()
+                self._turn.release()
 
     def _end(self, why: str) -> None:
         if self.over:
