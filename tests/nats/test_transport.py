@@ -30,6 +30,7 @@ from holdfast.testing.nats import NatsCluster, NatsServer
 from holdfast.testing.ports import ADDRESS
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.world import Colour
+from tests.faults.kept_operations import operations_are_forgotten
 from tests.faults.lost_groups import (
     Meanwhile,
     lost_answers_about_nothing,
@@ -478,3 +479,10 @@ def test_a_cover_matches_what_one_of_its_patterns_does(subject: str, some: list[
 )
 def test_a_cover_is_narrow(some: list[str], covered: str) -> None:
     assert cover(some) == covered
+
+
+def test_operations_are_known_as_long_as_they_say(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        operations_are_forgotten(store, monkeypatch)

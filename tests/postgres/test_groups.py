@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 import holdfast
 from holdfast.testing.servers import PostgresServer
+from tests.faults.kept_operations import move_clock, operations_are_known_for_a_day
 
 PATIENCE = 30.0  # seconds
 WAITING = """
@@ -43,17 +45,56 @@ def test_a_group_that_is_deleted_during_a_fetch_leaves_no_delivery(server: Postg
         assert raw.execute("SELECT count(*) FROM holdfast.deliveries").fetchone() == (0,)
 
 
-def test_what_became_of_operations_is_kept_for_a_day(server: PostgresServer) -> None:
+def test_what_became_of_operations_is_kept_for_their_time(server: PostgresServer) -> None:
     url = server.create_database()
     count = "SELECT count(*) FROM holdfast.group_operations"
-    day_later = "UPDATE holdfast.group_operations SET done_at = done_at - 86401 * 1000000::bigint"
     with holdfast.open(url) as store, psycopg.connect(url, autocommit=True) as raw:
+        operations_are_known_for_a_day(store)
+        raw.execute("DELETE FROM holdfast.group_operations")
         for _ in range(5):
             assert store.transport.delete_group("missing") is False
         assert raw.execute(count).fetchone() == (5,)
-        raw.execute(day_later)
+        move_clock(store, 601)
         assert store.transport.delete_group("missing") is False
         assert raw.execute(count).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("then", ["deleted", "changed"])
+def test_a_twin_that_waited_undoes_nothing(server: PostgresServer, then: str) -> None:
+    url = server.create_database()
+    op = uuid4()
+    answers: list[bool] = []
+    with holdfast.open(url) as store, psycopg.connect(url, autocommit=True) as raw:
+        twin = threading.Thread(
+            target=lambda: answers.append(store.transport.create_group("g", "a", op_id=op))
+        )
+        with store.transaction(timeout=PATIENCE) as tx:
+            assert tx.transport.create_group("g", "a", op_id=op) is True
+            twin.start()
+            _wait_for_a_waiter(raw)
+            if then == "deleted":
+                assert tx.transport.delete_group("g") is True
+            else:
+                assert tx.transport.create_group("g", "b") is False
+        twin.join(PATIENCE)
+        assert answers == [True]
+        assert store.transport.list_groups() == ([] if then == "deleted" else ["g"])
+        if then == "changed":
+            store.transport.publish("b", 1)
+            assert store.transport.status("g").waiting == 1
+
+
+def test_consumers_that_begin_again_leave_no_trace(server: PostgresServer) -> None:
+    url = server.create_database()
+    with holdfast.open(url) as store, psycopg.connect(url, autocommit=True) as raw:
+        written = "SELECT xmin::text, ctid::text FROM holdfast.groups"
+        store.transport.create_group("g", "a")
+        before = raw.execute(written).fetchall()
+        for _ in range(3):
+            with store.transport.consumer("g", "a") as consumer:
+                assert consumer.next(0) is None
+        assert raw.execute(written).fetchall() == before
+        assert raw.execute("SELECT count(*) FROM holdfast.group_operations").fetchone() == (1,)
 
 
 def _wait_for_a_waiter(raw: psycopg.Connection[tuple[object, ...]]) -> None:

@@ -17,6 +17,7 @@ from holdfast.sync.transport import Delivery
 from holdfast.testing.proxy import FaultProxy
 from holdfast.testing.valkey import ValkeyServer
 from holdfast.testing.world import Colour
+from tests.faults.kept_operations import operations_are_forgotten
 from tests.faults.lost_groups import (
     Meanwhile,
     lost_answers_about_nothing,
@@ -356,3 +357,10 @@ def test_a_message_of_another_process_wakes_a_consumer(server: ValkeyServer, cli
         other.transport.publish("a", 2)
         thread.join()
     assert found == [(1, 1), (2, 1)]
+
+
+def test_operations_are_known_as_long_as_they_say(
+    server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(server.fresh_url()) as store:
+        operations_are_forgotten(store, monkeypatch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import uuid_utils
 
@@ -72,13 +72,6 @@ def operation_id(op_id: UUID | str | None) -> bytes:
         return UUID(op_id).bytes
     except ValueError:
         raise InvalidArgument(f"op_id: wanted a UUID, found {op_id[:40]!r}") from None
-
-
-def part_of(op_id: UUID | str | None, *what: str) -> bytes:
-    """An operation id for one of several things that are done under the caller's one."""
-    if op_id is None:
-        return operation_id(None)
-    return uuid5(UUID(bytes=operation_id(op_id)), "\0".join(what)).bytes
 
 
 def _check_text(text: str, what: str) -> None:

@@ -23,20 +23,19 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
 
-from holdfast.clock import Duration, duration_us
+from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.errors import InvalidArgument, NotFound
-from holdfast.facets.names import check_name
+from holdfast.facets.names import check_name, operation_id
 
 LOG = "transport"  # the name of the log of messages
 
 DEDUPE_US = 120 * 1_000_000
-OPERATION_SECS = 24 * 3600
-"""For how long the same `op_id` again has the first answer: to make or delete a group, and to
-revive or drop a dead letter."""
+_NAMED_SECS = 24 * 3600
+_UNNAMED_SECS = 600  # longer than the store repeats a call whose answer was lost
 KEEP_SECS = 7 * 24 * 3600
 """For how long messages that are done are kept, unless told otherwise."""
 _MOST_DELIVERIES = 1_000_000
@@ -93,6 +92,26 @@ class Group(NamedTuple):
     name: str
 
 
+class Operation(NamedTuple):
+    """A call that makes or deletes a group, revives or drops a dead letter.
+
+    What it came to is noted with what it changes: the same operation again has the first answer.
+    """
+
+    id: bytes
+    named: bool  # by the caller, who may come again; else only the store itself repeats it
+
+    @property
+    def kept_secs(self) -> int:
+        """For how long it is known."""
+        return _NAMED_SECS if self.named else _UNNAMED_SECS
+
+    @property
+    def kept_us(self) -> int:
+        """The same in microseconds."""
+        return self.kept_secs * MICROSECONDS
+
+
 class GroupOrder(NamedTuple):
     """A group to make."""
 
@@ -101,7 +120,7 @@ class GroupOrder(NamedTuple):
     from_start: bool
     ack_timeout_us: int
     max_deliveries: int
-    op_id: bytes
+    operation: Operation
 
 
 class StoredMessage(NamedTuple):
@@ -166,11 +185,12 @@ class TransportBackend(Protocol):
     async def create_group(self, order: GroupOrder) -> bool:
         """True if it is new; one that is there keeps its place and gets the new settings.
 
-        The operation that made it is known for OPERATION_SECS: again it changes nothing.
+        Consumers do this whenever they begin: who names no operation and changes nothing leaves
+        no note.
         """
 
-    async def delete_group(self, group: Group, op_id: bytes) -> bool:
-        """True if it was there. The operation is known for OPERATION_SECS, also if it was not."""
+    async def delete_group(self, group: Group, operation: Operation) -> bool:
+        """True if it was there."""
 
     async def list_groups(self, namespace: str) -> list[str]:
         """The names, in byte order."""
@@ -187,11 +207,8 @@ class TransportBackend(Protocol):
     async def dead(self, group: Group, *, after: str | None, limit: int) -> list[DeadMessage]:
         """The dead letters above the place, in the order of their messages."""
 
-    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
-        """True if there was that dead letter: it is gone now, or to be delivered again.
-
-        The operation is known for OPERATION_SECS, also if it was not there.
-        """
+    async def bury(self, group: Group, place: str, operation: Operation, *, revive: bool) -> bool:
+        """True if there was that dead letter: it is gone now, or to be delivered again."""
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """Remove up to `limit` messages that are so old and that no group still needs. How many.
@@ -287,10 +304,21 @@ def read_held(place: str, parts: int) -> list[int]:
 
 
 def check_place(place: str) -> str:
-    """A dead letter's place itself, when it can be one."""
+    """A dead letter's place, in the one way to spell it, when it can be one."""
     if not isinstance(place, str) or not _PLACE.fullmatch(place):
         raise InvalidArgument(f"place: wanted that of a dead letter, found {place!r}")
-    return place
+    return held_place(*(int(part, 16) for part in place.split(".")))
+
+
+def operation(op_id: UUID | str | None, call: str, group: Group, place: str = "") -> Operation:
+    """The operation that the caller names so: this call, on this group or dead letter.
+
+    One `op_id` may stand for several of them. None is taken for a repeat of another.
+    """
+    if op_id is None:
+        return Operation(operation_id(None), named=False)
+    what = f"{call}\0{group.name}\0{place}"
+    return Operation(uuid5(UUID(bytes=operation_id(op_id)), what).bytes, named=True)
 
 
 def check_deliveries(number: int) -> int:

@@ -30,7 +30,7 @@ from holdfast.clock import MICROSECONDS, Duration, to_datetime
 from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, InvalidState
 from holdfast.facets.backend import Capability, TransportFacets, require
-from holdfast.facets.names import check_name, operation_id, part_of
+from holdfast.facets.names import check_name
 from holdfast.facets.transport import (
     ACK,
     KEEP_SECS,
@@ -52,6 +52,7 @@ from holdfast.facets.transport import (
     check_place,
     check_span,
     check_subject,
+    operation,
 )
 from holdfast.runtime.blocking import run
 
@@ -123,16 +124,17 @@ class Transport:
         """True if the group is new: it gets all messages from now on, or all that are kept.
 
         In `subjects` `*` stands for one word and `>`, at the end, for all that follow. A group
-        that is there already keeps its place, and gets the new settings. The `op_id` that made
-        a group changes nothing when it comes again within a day, and has the same answer.
+        that is there already keeps its place, and gets the new settings. The same `op_id` again
+        within a day changes nothing, and has the first answer.
         """
+        place = self._group(group)
         order = GroupOrder(
-            self._group(group),
+            place,
             check_patterns(subjects),
             from_start,
             check_span(ack_timeout, "ack_timeout"),
             check_deliveries(max_deliveries),
-            part_of(op_id, "create", group),
+            operation(op_id, "create", place),
         )
         return run(self._transport.create_group(order))
 
@@ -162,7 +164,7 @@ class Transport:
                 from_start,
                 check_span(ack_timeout, "ack_timeout"),
                 check_deliveries(max_deliveries),
-                operation_id(None),
+                operation(None, "create", place),
             )
         chosen = str(uuid_utils.uuid7()) if name is None else check_group_name(name)
         return Consumer(self._backend, place, order, chosen, prefetch)
@@ -183,8 +185,8 @@ class Transport:
 
         The same `op_id` again within a day changes nothing, and has the first answer.
         """
-        checked = self._group(group)
-        return run(self._transport.delete_group(checked, part_of(op_id, "delete", group)))
+        place = self._group(group)
+        return run(self._transport.delete_group(place, operation(op_id, "delete", place)))
 
     def list_groups(self) -> Names:
         """The names of the groups, in byte order."""
@@ -250,9 +252,9 @@ class Transport:
         return total
 
     def _bury(self, group: str, place: str, op_id: UUID | str | None, *, revive: bool) -> bool:
-        checked = self._group(group), check_place(place)
-        operation = part_of(op_id, "revive" if revive else "drop", group, place)
-        return run(self._transport.bury(*checked, operation, revive=revive))
+        of, letter = self._group(group), check_place(place)
+        named = operation(op_id, "revive" if revive else "drop", of, letter)
+        return run(self._transport.bury(of, letter, named, revive=revive))
 
     def _group(self, name: str) -> Group:
         require(self._backend, Capability.TRANSPORT)

@@ -19,12 +19,12 @@ import msgspec
 
 from holdfast.backends.nats.entries import Entry, Message
 from holdfast.backends.nats.errors import NoAnswer, NotSent
-from holdfast.backends.nats.operations import Operations
+from holdfast.backends.nats.operations import Done, Operations
 from holdfast.backends.nats.questions import PAUSE
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
-from holdfast.facets.transport import Group, GroupOrder
+from holdfast.facets.transport import Group, GroupOrder, Operation
 
 _KIND = "groups"
 _RETURNED = "returned"
@@ -41,6 +41,11 @@ class GroupBody(msgspec.Struct, array_like=True, frozen=True):
     max_deliveries: int
     position: int
     op_id: bytes
+
+    @property
+    def settings(self) -> tuple[tuple[str, ...], int, int]:
+        """What it was made with, or told since."""
+        return self.subjects, self.ack_timeout_us, self.max_deliveries
 
 
 class Held(NamedTuple):
@@ -82,45 +87,36 @@ class Groups:
     ) -> bool:
         """True if it is new; `begin` tells its position, also when it asks for other subjects."""
         namespace, _ = order.group
+        operation = order.operation
         subject = self._subject(order.group)
         settings = (order.subjects, order.ack_timeout_us, order.max_deliveries)
         while True:
-            found, done = await asyncio.gather(
-                self._stream.get(subject, deadline),
-                self._operations.known(namespace, order.op_id, deadline),
-            )
+            found, done = await self._look(subject, namespace, operation, deadline)
             if done is not None:
-                return True
+                return done.answer
             old = _body(found)
-            if old is not None and settings == (
-                old.subjects,
-                old.ack_timeout_us,
-                old.max_deliveries,
-            ):
+            writes: list[Message] = []
+            if old is None or old.settings != settings:
+                keeps = old is not None and old.subjects == order.subjects
+                position = old.position if old and keeps else await begin(old)
+                group_id = old.id if old else uuid4().hex
+                body = GroupBody(group_id, namespace, *settings, position, uuid4().bytes)
+                writes.append(Message(subject, _encode(body), found.seq if found else 0))
+                if old:  # who knows when deliveries are due knew it of the old `ack_timeout`
+                    writes.append(self.returned(order.group))
+            elif not operation.named:
                 return False
-            keeps = old is not None and old.subjects == order.subjects
-            position = old.position if old and keeps else await begin(old)
-            group_id = old.id if old else uuid4().hex
-            body = GroupBody(group_id, namespace, *settings, position, uuid4().bytes)
-            write = Message(subject, _encode(body), found.seq if found else 0)
-            if old is None:
-                if await self._operations.do(namespace, order.op_id, [write], deadline):
-                    return True
-            # Who knows when deliveries are due knew it of the old `ack_timeout`.
-            elif (
-                await swap(self._stream, [write, self.returned(order.group)], deadline) is not None
+            if await self._operations.do(
+                namespace, operation, writes, deadline, answer=old is None
             ):
-                return False
+                return old is None
 
-    async def delete(self, group: Group, op_id: bytes, deadline: float) -> str | None:
+    async def delete(self, group: Group, operation: Operation, deadline: float) -> str | None:
         """The id of the group that was there, also when the operation was done before."""
         namespace, _ = group
         subject = self._subject(group)
         while True:
-            found, done = await asyncio.gather(
-                self._stream.get(subject, deadline),
-                self._operations.known(namespace, op_id, deadline),
-            )
+            found, done = await self._look(subject, namespace, operation, deadline)
             if done is not None:
                 return done.group_id or None
             old = _body(found)
@@ -130,7 +126,7 @@ class Groups:
                 group_id = old.id
                 writes = [Message(subject, gone, found.seq, _GONE_SECS, marker=True)]
             if await self._operations.do(
-                namespace, op_id, writes, deadline, answer=bool(writes), group_id=group_id
+                namespace, operation, writes, deadline, answer=bool(writes), group_id=group_id
             ):
                 return group_id or None
 
@@ -184,6 +180,16 @@ class Groups:
         """What makes every consumer look for deliveries that are due."""
         subject = Place(self._stream.root, _RETURNED, group.namespace).subject(group.name)
         return Message(subject, b"", None)
+
+    async def _look(
+        self, subject: str, namespace: str, operation: Operation, deadline: float
+    ) -> tuple[Entry | None, Done | None]:
+        """The group's entry, and what the operation came to if it was done before.
+
+        In this order: if an earlier try made the entry, its note is there too.
+        """
+        found = await self._stream.get(subject, deadline)
+        return found, await self._operations.known(namespace, operation, deadline)
 
     def _subject(self, group: Group) -> str:
         return Place(self._stream.root, _KIND, group.namespace).subject(group.name)

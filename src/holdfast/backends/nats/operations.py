@@ -3,8 +3,8 @@
     holdfast.operations.<namespace>.<operation's id>    [answer, group's id, try]
 
 It is written together with what the operation changes, as the first, and nobody replaces it: so
-who lost the answer finds it, and the same operation again has it too. After a day the server
-removes it.
+who lost the answer finds it, and the same operation again has it too. The server removes it when
+its time is up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.backends.nats.entries import Message
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
-from holdfast.facets.transport import OPERATION_SECS
+from holdfast.facets.transport import Operation
 
 _KIND = "operations"
 
@@ -41,25 +41,26 @@ class Operations:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
-    async def known(self, namespace: str, op_id: bytes, deadline: float) -> Done | None:
+    async def known(self, namespace: str, operation: Operation, deadline: float) -> Done | None:
         """What the operation came to, if it was done before."""
-        found = await self._stream.get(self._subject(namespace, op_id), deadline)
+        found = await self._stream.get(self._subject(namespace, operation), deadline)
         return _decode(found.data) if found is not None and found.data else None
 
     async def do(
         self,
         namespace: str,
-        op_id: bytes,
+        operation: Operation,
         writes: Sequence[Message],
         deadline: float,
         *,
-        answer: bool = True,
+        answer: bool,
         group_id: str = "",
     ) -> bool:
         """Write it all, with the answer; False if somebody came between: look again."""
         done = _encode(Done(answer, group_id, uuid4().bytes))
-        note = Message(self._subject(namespace, op_id), done, 0, OPERATION_SECS, marker=True)
+        subject = self._subject(namespace, operation)
+        note = Message(subject, done, 0, operation.kept_secs, marker=True)
         return await swap(self._stream, [note, *writes], deadline) is not None
 
-    def _subject(self, namespace: str, op_id: bytes) -> str:
-        return Place(self._stream.root, _KIND, namespace).root + op_id.hex()
+    def _subject(self, namespace: str, operation: Operation) -> str:
+        return Place(self._stream.root, _KIND, namespace).root + operation.id.hex()

@@ -34,6 +34,7 @@ from holdfast.facets.transport import (
     Fetched,
     Group,
     GroupOrder,
+    Operation,
     Publish,
     next_life,
     no_group,
@@ -74,9 +75,9 @@ class NatsTransport:
         """See TransportBackend."""
         return await self._db.run(self._create_group(order))
 
-    async def delete_group(self, group: Group, op_id: bytes) -> bool:
+    async def delete_group(self, group: Group, operation: Operation) -> bool:
         """See TransportBackend."""
-        return await self._db.run(self._delete_group(group, op_id))
+        return await self._db.run(self._delete_group(group, operation))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -99,9 +100,9 @@ class NatsTransport:
         above = 0 if after is None else _place(after)
         return await self._db.run(self._dead(group, above, limit))
 
-    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, operation: Operation, *, revive: bool) -> bool:
         """See TransportBackend."""
-        return await self._db.run(self._bury(group, _place(place), op_id, revive=revive))
+        return await self._db.run(self._bury(group, _place(place), operation, revive=revive))
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend."""
@@ -129,9 +130,9 @@ class NatsTransport:
         await self._namespaces.note(order.group.namespace, deadline)
         return await self._groups.create(order, begin, deadline)
 
-    async def _delete_group(self, group: Group, op_id: bytes) -> bool:
+    async def _delete_group(self, group: Group, operation: Operation) -> bool:
         deadline = self._stream.deadline()
-        group_id = await self._groups.delete(group, op_id, deadline)
+        group_id = await self._groups.delete(group, operation, deadline)
         if group_id is None:
             return False
         try:
@@ -216,17 +217,17 @@ class NatsTransport:
             if one.place in found
         ]
 
-    async def _bury(self, group: Group, place: int, op_id: bytes, *, revive: bool) -> bool:
+    async def _bury(self, group: Group, place: int, operation: Operation, *, revive: bool) -> bool:
         deadline = self._stream.deadline()
         namespace, _ = group
         while True:
-            done = await self._operations.known(namespace, op_id, deadline)
+            done = await self._operations.known(namespace, operation, deadline)
             if done is not None:
                 return done.answer
             held = await self._held(group, deadline)
             dead = await self._deliveries.get_dead(held.body.id, place, deadline)
             if dead is None:
-                if await self._operations.do(namespace, op_id, [], deadline, answer=False):
+                if await self._operations.do(namespace, operation, [], deadline, answer=False):
                     return False
                 continue
             writes = [self._deliveries.buried(held.body.id, dead)]
@@ -238,7 +239,7 @@ class NatsTransport:
                     self._deliveries.set_open(held.body.id, place, body, None),
                     self._groups.returned(group),
                 ]
-            if await self._operations.do(namespace, op_id, writes, deadline):
+            if await self._operations.do(namespace, operation, writes, deadline, answer=True):
                 await self._wakes.tell(namespace)
                 return True
 

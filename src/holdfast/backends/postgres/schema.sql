@@ -339,25 +339,27 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION holdfast.begin_operation(p_namespace text, p_op_id uuid) RETURNS boolean
+CREATE FUNCTION holdfast.begin_operation(p_namespace text, p_op_id uuid, p_kept_us bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_now bigint := "holdfast".now_us();
 BEGIN
-    INSERT INTO "holdfast".group_operations (namespace, op_id, done_at)
-    VALUES (p_namespace, p_op_id, v_now)
-    ON CONFLICT DO NOTHING;
+    INSERT INTO "holdfast".group_operations AS o (namespace, op_id, expires_at)
+    VALUES (p_namespace, p_op_id, v_now + p_kept_us)
+    ON CONFLICT (namespace, op_id) DO UPDATE
+    SET expires_at = excluded.expires_at, answer = NULL
+    WHERE o.expires_at <= v_now;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- For a day. A few more go than come: so there are never many.
+    -- A few more go than come: so there are never many.
     DELETE FROM "holdfast".group_operations AS d
     WHERE (d.namespace, d.op_id) IN (
         SELECT o.namespace, o.op_id
         FROM "holdfast".group_operations AS o
-        WHERE o.done_at < v_now - 86400 * 1000000::bigint
-        ORDER BY o.done_at
+        WHERE o.expires_at <= v_now
+        ORDER BY o.expires_at
         LIMIT 10
         FOR UPDATE SKIP LOCKED
     );
@@ -381,22 +383,20 @@ CREATE FUNCTION holdfast.branch_id(p_namespace text, p_branch text) RETURNS bigi
     LANGUAGE sql STABLE
     RETURN CASE WHEN (p_branch = 'main'::text) THEN (0)::bigint ELSE (SELECT b.id FROM holdfast.branches b WHERE ((b.namespace = branch_id.p_namespace) AND (b.name = branch_id.p_branch) AND (b.deleted_at IS NULL))) END;
 
-CREATE FUNCTION holdfast.bury_dead(p_namespace text, p_name text, p_xid text, p_commit_id bigint, p_revive boolean, p_op_id uuid) RETURNS boolean
+CREATE FUNCTION holdfast.bury_dead(p_namespace text, p_name text, p_xid text, p_commit_id bigint, p_revive boolean, p_op_id uuid, p_kept_us bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_id bigint;
 BEGIN
-    IF NOT "holdfast".begin_operation(p_namespace, p_op_id) THEN
+    IF NOT "holdfast".begin_operation(p_namespace, p_op_id, p_kept_us) THEN
         RETURN "holdfast".known_answer(p_namespace, p_op_id);
     END IF;
     SELECT g.id INTO v_id
     FROM "holdfast".groups AS g
     WHERE g.namespace = p_namespace AND g.name = p_name;
     IF NOT FOUND THEN
-        DELETE FROM "holdfast".group_operations AS o
-        WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
-        RETURN NULL;
+        RETURN "holdfast".end_operation(p_namespace, p_op_id, NULL);
     END IF;
     IF p_revive THEN
         UPDATE "holdfast".deliveries AS d
@@ -523,36 +523,59 @@ v_now := "holdfast".now_us();
 END
 $$;
 
-CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint, p_op_id uuid) RETURNS boolean
+CREATE FUNCTION holdfast.create_group(p_namespace text, p_name text, p_subjects text[], p_from_start boolean, p_ack_timeout_us bigint, p_max_deliveries bigint, p_op_id uuid, p_kept_us bigint, p_named boolean) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    v_op_id uuid;
+    v_is_so boolean;
+    v_known boolean;
 BEGIN
-    IF "holdfast".known_answer(p_namespace, p_op_id) THEN
-        RETURN true;
+    IF NOT p_named THEN
+        v_is_so := EXISTS (
+            SELECT 1
+            FROM "holdfast".groups AS g
+            WHERE g.namespace = p_namespace
+              AND g.name = p_name
+              AND g.subjects = p_subjects
+              AND g.ack_timeout_us = p_ack_timeout_us
+              AND g.max_deliveries = p_max_deliveries
+        );
+        -- After that: if an earlier try of this one made it so, its note is there too.
+        v_known := "holdfast".known_answer(p_namespace, p_op_id);
+        IF v_is_so OR v_known IS NOT NULL THEN
+            RETURN coalesce(v_known, false);
+        END IF;
     END IF;
-    INSERT INTO "holdfast".groups (
-        namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid, commit_id,
-        op_id
-    )
-    SELECT
-        p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
-        CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
-        CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
-        CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
-        0, p_op_id
-    FROM "holdfast".epochs AS e
-    ON CONFLICT DO NOTHING;
-    IF FOUND THEN
-        PERFORM "holdfast".begin_operation(p_namespace, p_op_id);
-        RETURN "holdfast".end_operation(p_namespace, p_op_id, true);
+    IF NOT "holdfast".begin_operation(p_namespace, p_op_id, p_kept_us) THEN
+        RETURN "holdfast".known_answer(p_namespace, p_op_id);
     END IF;
-    UPDATE "holdfast".groups AS g
-    SET subjects = p_subjects, ack_timeout_us = p_ack_timeout_us, max_deliveries = p_max_deliveries
-    WHERE g.namespace = p_namespace AND g.name = p_name
-    RETURNING g.op_id INTO v_op_id;
-    RETURN coalesce(v_op_id = p_op_id, false);
+    LOOP
+        INSERT INTO "holdfast".groups (
+            namespace, name, subjects, ack_timeout_us, max_deliveries, born, epoch, feed_xid,
+            commit_id
+        )
+        SELECT
+            p_namespace, p_name, p_subjects, p_ack_timeout_us, p_max_deliveries,
+            CASE WHEN NOT p_from_start THEN pg_current_snapshot() END,
+            CASE WHEN p_from_start THEN min(e.epoch) ELSE max(e.epoch) END,
+            CASE WHEN p_from_start THEN '0'::xid8 ELSE pg_snapshot_xmin(pg_current_snapshot()) END,
+            0
+        FROM "holdfast".epochs AS e
+        ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN "holdfast".end_operation(p_namespace, p_op_id, true);
+        END IF;
+        UPDATE "holdfast".groups AS g
+        SET
+            subjects = p_subjects,
+            ack_timeout_us = p_ack_timeout_us,
+            max_deliveries = p_max_deliveries
+        WHERE g.namespace = p_namespace AND g.name = p_name;
+        IF FOUND THEN
+            RETURN "holdfast".end_operation(p_namespace, p_op_id, false);
+        END IF;
+        -- It was deleted between the two.
+    END LOOP;
 END
 $$;
 
@@ -591,13 +614,13 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION holdfast.delete_group(p_namespace text, p_name text, p_op_id uuid) RETURNS boolean
+CREATE FUNCTION holdfast.delete_group(p_namespace text, p_name text, p_op_id uuid, p_kept_us bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_id bigint;
 BEGIN
-    IF NOT "holdfast".begin_operation(p_namespace, p_op_id) THEN
+    IF NOT "holdfast".begin_operation(p_namespace, p_op_id, p_kept_us) THEN
         RETURN "holdfast".known_answer(p_namespace, p_op_id);
     END IF;
     DELETE FROM "holdfast".groups AS g
@@ -725,12 +748,19 @@ END
 $$;
 
 CREATE FUNCTION holdfast.end_operation(p_namespace text, p_op_id uuid, p_answer boolean) RETURNS boolean
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $$
-    UPDATE "holdfast".group_operations AS o
-    SET answer = p_answer
-    WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
-    SELECT p_answer;
+BEGIN
+    IF p_answer IS NULL THEN
+        DELETE FROM "holdfast".group_operations AS o
+        WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
+    ELSE
+        UPDATE "holdfast".group_operations AS o
+        SET answer = p_answer
+        WHERE o.namespace = p_namespace AND o.op_id = p_op_id;
+    END IF;
+    RETURN p_answer;
+END
 $$;
 
 CREATE FUNCTION holdfast.fetch_messages(p_namespace text, p_name text, p_consumer text, p_limit bigint, p_look bigint) RETURNS TABLE(group_id bigint, xid text, commit_id bigint, number bigint, message_id text, subject text, published_at bigint, trace_id text, payload text)
@@ -964,8 +994,7 @@ CREATE TABLE holdfast.groups (
     born pg_snapshot,
     epoch bigint NOT NULL,
     feed_xid xid8 NOT NULL,
-    commit_id bigint NOT NULL,
-    op_id uuid NOT NULL
+    commit_id bigint NOT NULL
 );
 
 CREATE FUNCTION holdfast.is_for(p_group holdfast.groups, p_subject text, p_xid xid8) RETURNS boolean
@@ -1871,7 +1900,7 @@ CREATE TABLE holdfast.events (
 CREATE TABLE holdfast.group_operations (
     namespace text NOT NULL COLLATE pg_catalog."C",
     op_id uuid NOT NULL,
-    done_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
     answer boolean
 );
 
@@ -2044,7 +2073,7 @@ CREATE UNIQUE INDEX events_by_key ON holdfast.events USING btree (run, key);
 
 CREATE UNIQUE INDEX events_by_seq ON holdfast.events USING btree (run, run_seq);
 
-CREATE INDEX group_operations_by_time ON holdfast.group_operations USING btree (done_at);
+CREATE INDEX group_operations_by_expiry ON holdfast.group_operations USING btree (expires_at);
 
 CREATE INDEX merges_by_source ON holdfast.merges USING btree (namespace, source_id, source_commit);
 

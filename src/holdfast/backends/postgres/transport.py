@@ -23,6 +23,7 @@ from holdfast.facets.transport import (
     Fetched,
     Group,
     GroupOrder,
+    Operation,
     Publish,
     StoredMessage,
     given_back,
@@ -55,20 +56,21 @@ class PostgresTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        group, subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
+        group, subjects, from_start, ack_timeout_us, max_deliveries, operation = order
         params = {
             **group._asdict(),
             "subjects": texts(map(pattern_regex, subjects)),
             "from_start": from_start,
             "ack_timeout_us": ack_timeout_us,
             "max_deliveries": max_deliveries,
-            "op_id": UUID(bytes=op_id),
+            **_named(operation),
+            "named": operation.named,
         }
         return bool(await self._write("create_group", params))
 
-    async def delete_group(self, group: Group, op_id: bytes) -> bool:
+    async def delete_group(self, group: Group, operation: Operation) -> bool:
         """See TransportBackend."""
-        params = {**group._asdict(), "op_id": UUID(bytes=op_id)}
+        params = {**group._asdict(), **_named(operation)}
         return bool(await self._write("delete_group", params))
 
     async def list_groups(self, namespace: str) -> list[str]:
@@ -119,7 +121,7 @@ class PostgresTransport:
             if xid is not None
         ]
 
-    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, operation: Operation, *, revive: bool) -> bool:
         """See TransportBackend."""
         xid, commit_id = _place(place)
         params = {
@@ -127,7 +129,7 @@ class PostgresTransport:
             "xid": xid,
             "commit_id": commit_id,
             "revive": revive,
-            "op_id": UUID(bytes=op_id),
+            **_named(operation),
         }
         was_there = await self._write("bury_dead", params, group.namespace)
         if was_there is None:
@@ -237,6 +239,10 @@ class RunStatement:
             ((value,),) = await on.fetch(query, params)
             values.append(value)
         return values
+
+
+def _named(operation: Operation) -> dict[str, object]:
+    return {"op_id": UUID(bytes=operation.id), "kept_us": operation.kept_us}
 
 
 def _delivered(row: Row) -> Delivered:

@@ -15,11 +15,11 @@ SELECT hf.publish_messages(
 -- name: create_group
 SELECT hf.create_group(
     :namespace, :name, :subjects::text[], :from_start::boolean, :ack_timeout_us::bigint,
-    :max_deliveries::bigint, :op_id::uuid
+    :max_deliveries::bigint, :op_id::uuid, :kept_us::bigint, :named::boolean
 )
 
 -- name: delete_group
-SELECT hf.delete_group(:namespace, :name, :op_id::uuid)
+SELECT hf.delete_group(:namespace, :name, :op_id::uuid, :kept_us::bigint)
 
 -- name: list_groups
 SELECT name
@@ -142,7 +142,8 @@ LIMIT :limit
 
 -- name: bury_dead
 SELECT hf.bury_dead(
-    :namespace, :name, :xid::text, :commit_id::bigint, :revive::boolean, :op_id::uuid
+    :namespace, :name, :xid::text, :commit_id::bigint, :revive::boolean, :op_id::uuid,
+    :kept_us::bigint
 )
 
 -- name: purge_messages

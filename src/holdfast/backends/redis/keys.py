@@ -29,7 +29,7 @@ and a script may use all of it. Scripts get the base, `hf:{default}`, and add th
     hf:{default}:n:GROUP     hash    N -> NUMBER:CONSUMER of its last delivery; dead: NUMBER:DIED_AT
     hf:{default}:l:GROUP     zset    N of the dead letters
     hf:{default}:done:OP     string  what an operation on groups or dead letters answered: 1 or 0;
-                                     for a day
+                                     for a day if the caller named it, else for ten minutes
     hf:{default}:h:RUN       hash    a run: n(umber of its last event), g(eneration); of each VIEW
                                      sVIEW: up to which event it is, pVIEW: what it is
     hf:{default}:k:RUN       hash    k KEY and i EVENT_ID -> the number of the event that has it

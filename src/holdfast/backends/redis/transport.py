@@ -21,6 +21,7 @@ from holdfast.facets.transport import (
     Fetched,
     Group,
     GroupOrder,
+    Operation,
     Publish,
     StoredMessage,
     given_back,
@@ -70,7 +71,7 @@ class RedisTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
+        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries, operation = order
         arguments = [
             name.encode(),
             " ".join(subjects).encode(),
@@ -78,14 +79,15 @@ class RedisTransport:
             b"%d" % max_deliveries,
             b"%d" % from_start,
             uuid4().bytes,
-            _spelled(op_id),
+            *_spelled(operation),
+            b"%d" % operation.named,
         ]
         await self._namespaces.note(namespace)
         return bool(await self._run(self._create_group, namespace, arguments))
 
-    async def delete_group(self, group: Group, op_id: bytes) -> bool:
+    async def delete_group(self, group: Group, operation: Operation) -> bool:
         """See TransportBackend."""
-        arguments = [group.name.encode(), _spelled(op_id)]
+        arguments = [group.name.encode(), *_spelled(operation)]
         return bool(await self._run(self._delete_group, group.namespace, arguments))
 
     async def list_groups(self, namespace: str) -> list[str]:
@@ -152,10 +154,10 @@ class RedisTransport:
                 return found
             above = int(rows[-1][0])
 
-    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, operation: Operation, *, revive: bool) -> bool:
         """See TransportBackend."""
         numbers = (b"%d" % _number(place), b"%d" % revive)
-        arguments = [group.name.encode(), *numbers, _spelled(op_id)]
+        arguments = [group.name.encode(), *numbers, *_spelled(operation)]
         there = await self._run(self._bury, group.namespace, arguments, tell=True)
         if there is None:
             raise no_group(group)
@@ -258,9 +260,9 @@ class AnswerDeliveries:
         return bool(reply)
 
 
-def _spelled(op_id: bytes) -> bytes:
-    """The id of an operation, as it can stand in a key."""
-    return op_id.hex().encode()
+def _spelled(operation: Operation) -> tuple[bytes, bytes]:
+    """The operation's id, as it can stand in a key, and for how many seconds it is known."""
+    return operation.id.hex().encode(), b"%d" % operation.kept_secs
 
 
 def _rows(values: list[Reply], width: int) -> list[list[Reply]]:

@@ -99,12 +99,12 @@ CREATE UNIQUE INDEX holdfast_events_by_seq ON holdfast_events (run, run_seq);
 CREATE TABLE holdfast_group_operations (
     namespace TEXT NOT NULL,
     op_id BLOB NOT NULL,
-    done_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
     answer INTEGER NOT NULL,
     PRIMARY KEY (namespace, op_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX holdfast_group_operations_by_time ON holdfast_group_operations (done_at);
+CREATE INDEX holdfast_group_operations_by_expiry ON holdfast_group_operations (expires_at);
 
 CREATE TABLE holdfast_groups (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.backends.sql.queries import SQLITE, load
 from holdfast.backends.sqlite.connection import SqliteConnection
 from holdfast.backends.sqlite.transaction import SqliteScope
-from holdfast.clock import MICROSECONDS, machine_us
+from holdfast.clock import machine_us
 from holdfast.codec import INT64_MAX
 from holdfast.errors import InvalidArgument
 from holdfast.facets.transport import (
@@ -19,13 +19,13 @@ from holdfast.facets.transport import (
     DEDUPE_US,
     LIFE,
     LOG,
-    OPERATION_SECS,
     Answer,
     DeadMessage,
     Delivered,
     Fetched,
     Group,
     GroupOrder,
+    Operation,
     Publish,
     StoredMessage,
     given_back,
@@ -34,6 +34,7 @@ from holdfast.facets.transport import (
     pattern_regex,
     read_held,
 )
+from holdfast.runtime import Topic
 
 T = TypeVar("T")
 _OWN = load(__package__, "transport.sql", SQLITE)
@@ -62,37 +63,36 @@ class SqliteTransport:
 
     async def create_group(self, order: GroupOrder) -> bool:
         """See TransportBackend."""
-        (namespace, name), subjects, from_start, ack_timeout_us, max_deliveries, op_id = order
-        limits = (ack_timeout_us, max_deliveries)
-        spelled = msgspec.json.encode(subjects).decode()
+        group, subjects, from_start, ack_timeout_us, max_deliveries, operation = order
+        settings = (subjects, ack_timeout_us, max_deliveries)
+        spelled = (msgspec.json.encode(subjects).decode(), ack_timeout_us, max_deliveries)
 
         def work(on: SqliteConnection) -> bool:
-            if _known(on, namespace, op_id):
-                return True
-            found = _find(on, order.group)
-            if found is not None:
-                on.execute(_OWN["change_group"], (spelled, *limits, found.id))
+            found = _find(on, group)
+            if found is None:
+                position = 0 if from_start else on.moments.begin()[1]
+                on.execute(_OWN["add_group"], (*group, *spelled, position))
+            elif found.settings != settings:
+                on.execute(_OWN["change_group"], (*spelled, found.id))
+            return found is None
+
+        if not operation.named:
+            row = await self._db.row(_OWN["find_group"], group)
+            if row is not None and _group(row).settings == settings:
                 return False
-            position = 0 if from_start else on.moments.begin()[1]
-            on.execute(_OWN["add_group"], (namespace, name, spelled, *limits, position))
-            return _note(on, namespace, op_id, answer=True)
+        return bool(await self._once(group, operation, work))
 
-        return await self._do(work)
-
-    async def delete_group(self, group: Group, op_id: bytes) -> bool:
+    async def delete_group(self, group: Group, operation: Operation) -> bool:
         """See TransportBackend."""
 
         def work(on: SqliteConnection) -> bool:
-            known = _known(on, group.namespace, op_id)
-            if known is not None:
-                return known
             found = _find(on, group)
             if found is not None:
                 on.execute(_OWN["drop_deliveries"], (found.id,))
                 on.execute(_OWN["drop_group"], (found.id,))
-            return _note(on, group.namespace, op_id, answer=found is not None)
+            return found is not None
 
-        return await self._do(work)
+        return bool(await self._once(group, operation, work))
 
     async def list_groups(self, namespace: str) -> list[str]:
         """See TransportBackend."""
@@ -159,14 +159,11 @@ class SqliteTransport:
             )
         ]
 
-    async def bury(self, group: Group, place: str, op_id: bytes, *, revive: bool) -> bool:
+    async def bury(self, group: Group, place: str, operation: Operation, *, revive: bool) -> bool:
         """See TransportBackend."""
         commit_id = _place(place)
 
         def work(on: SqliteConnection) -> bool | None:
-            known = _known(on, group.namespace, op_id)
-            if known is not None:
-                return known
             found = _find(on, group)
             if found is None:
                 return None
@@ -174,12 +171,12 @@ class SqliteTransport:
                 on.execute(_OWN["revive"], (on.moments.begin()[0], found.id, commit_id))
             else:
                 on.execute(_OWN["drop_dead"], (found.id, commit_id))
-            return _note(on, group.namespace, op_id, answer=on.raw.changes() > 0)
+            return on.raw.changes() > 0
 
-        (there,) = await self._db.write(self._works, [work], 0, (LOG, group.namespace))
+        there = await self._once(group, operation, work, (LOG, group.namespace))
         if there is None:
             raise no_group(group)
-        return bool(there)
+        return there
 
     async def purge(self, older_than_us: int, limit: int) -> int:
         """See TransportBackend. It looks without the writer, which then drops what was found."""
@@ -208,6 +205,35 @@ class SqliteTransport:
             return gone
 
         return await self._do(work)
+
+    async def _once(
+        self,
+        group: Group,
+        operation: Operation,
+        work: Callable[[SqliteConnection], bool | None],
+        topic: Topic | None = None,
+    ) -> bool | None:
+        """What the work came to, now or when the same operation was done before.
+
+        None: it was refused, of which nothing is known later.
+        """
+
+        def once(on: SqliteConnection) -> bool | None:
+            now, *_ = on.moments.begin()
+            known = on.execute(_OWN["find_operation"], (group.namespace, operation.id, now)).get
+            if known is not None:
+                return bool(known)
+            answer = work(on)
+            if answer is None:
+                return None
+            on.execute(_OWN["drop_operations"], (now,))
+            expires_at = now + operation.kept_us
+            on.execute(_OWN["note_operation"], (group.namespace, operation.id, expires_at, answer))
+            return answer
+
+        (answer,) = await self._db.write(self._works, [once], 0, topic)
+        done: bool | None = answer
+        return done
 
     async def _do(self, work: Callable[[SqliteConnection], T]) -> T:
         (result,) = await self._db.write(self._works, [work])
@@ -284,6 +310,11 @@ class FoundGroup(NamedTuple):
     max_deliveries: int
     position: int
 
+    @property
+    def settings(self) -> tuple[tuple[str, ...], int, int]:
+        """What it was made with, or told since."""
+        return self.subjects, self.ack_timeout_us, self.max_deliveries
+
     def wants(self, subject: str) -> bool:
         """True if the group asks for messages with that subject."""
         return any(re.match(pattern_regex(pattern), subject) for pattern in self.subjects)
@@ -297,20 +328,6 @@ def _group(row: Any) -> FoundGroup:  # noqa: ANN401 - a row
 def _find(on: SqliteConnection, group: Group) -> FoundGroup | None:
     row = on.execute(_OWN["find_group"], group).get
     return None if row is None else _group(row)
-
-
-def _known(on: SqliteConnection, namespace: str, op_id: bytes) -> bool | None:
-    """What the operation came to, if it was done before."""
-    answer = on.execute(_OWN["find_operation"], (namespace, op_id)).get
-    return None if answer is None else bool(answer)
-
-
-def _note(on: SqliteConnection, namespace: str, op_id: bytes, *, answer: bool) -> bool:
-    """The answer itself, known from now on."""
-    now, *_ = on.moments.begin()
-    on.execute(_OWN["drop_operations"], (now - OPERATION_SECS * MICROSECONDS,))
-    on.execute(_OWN["note_operation"], (namespace, op_id, now, answer))
-    return answer
 
 
 def _fetch(

@@ -49,10 +49,11 @@ SELECT answer
 FROM hf.group_operations
 WHERE namespace = :namespace
   AND op_id = :op_id
+  AND expires_at > :now
 
 -- name: note_operation
-INSERT INTO hf.group_operations (namespace, op_id, done_at, answer)
-VALUES (:namespace, :op_id, :now, :answer)
+INSERT OR REPLACE INTO hf.group_operations (namespace, op_id, expires_at, answer)
+VALUES (:namespace, :op_id, :expires_at, :answer)
 
 -- name: drop_operations
 -- A few more than come: so there are never many.
@@ -60,8 +61,8 @@ DELETE FROM hf.group_operations
 WHERE (namespace, op_id) IN (
     SELECT namespace, op_id
     FROM hf.group_operations
-    WHERE done_at < :since
-    ORDER BY done_at
+    WHERE expires_at <= :now
+    ORDER BY expires_at
     LIMIT 10
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -499,6 +499,10 @@ async def test_the_same_operation_on_a_group_again_has_the_first_answer(world: W
         assert await transport.create_group("g", "a", ack_timeout=30, op_id=op) is True
     assert await transport.create_group("g", "b", op_id=uuid4()) is False
     assert await transport.create_group("g", "a", op_id=op) is True  # and still asks for b
+    change = uuid4()
+    assert await transport.create_group("g", "c", op_id=change) is False
+    assert await transport.create_group("g", "b") is False
+    assert await transport.create_group("g", "c", op_id=change) is False  # and still asks for b
     await transport.publish("b", "for g")
     assert (await transport.status("g")).waiting == 1
     for _ in range(2):
@@ -507,6 +511,7 @@ async def test_the_same_operation_on_a_group_again_has_the_first_answer(world: W
         assert await other.delete_group("g", op_id=op) is False
         assert await transport.delete_group("missing", op_id=op) is False
         assert await transport.create_group("g", "a", op_id=op) is True
+        assert await transport.create_group("g", "c", op_id=change) is False
         assert await transport.list_groups() == []
     # Others make them again, and a repeat that comes late does no harm.
     for place, name in ((transport, "g"), (transport, "missing"), (other, "g")):
@@ -540,7 +545,7 @@ async def test_the_same_operation_on_a_dead_letter_again_has_the_first_answer(
             two.place,
         ]
         assert await transport.drop_dead("g", one.place, op_id=op) is True
-        assert await transport.drop_dead("g", one.place, op_id=op) is True
+        assert await transport.drop_dead("g", f"00{one.place}", op_id=op) is True
         assert await transport.drop_dead("g", one.place, op_id=uuid4()) is False
         (letter,) = await transport.dead_letters("g")
         assert letter.place == two.place
@@ -609,6 +614,42 @@ async def test_of_many_callers_under_one_operation_all_hear_the_same(world: Worl
     assert gone == [True] * 10
     each = await world.together(transport.delete_group("g") for _ in range(10))
     assert each == [False] * 10
+
+
+@TRANSPORT
+async def test_of_many_callers_under_one_operation_one_makes_the_group(world: World) -> None:
+    transport = world.store.transport
+    for _ in range(20):
+        op = uuid4()
+
+        async def make(op: UUID = op) -> bool:
+            return await transport.create_group("g", "a", op_id=op)
+
+        async def drop() -> bool:
+            return await transport.delete_group("g")
+
+        made, dropped, *more = await world.together(
+            call() for call in (make, drop, make, drop, make, drop)
+        )
+        assert [made, *more[::2]] == [True] * 3
+        gone = [dropped, *more[1::2]]
+        left = await transport.delete_group("g")
+        assert [*gone, left].count(True) == 1, (gone, left)
+
+
+@TRANSPORT
+async def test_a_consumer_that_begins_again_changes_nothing(world: World) -> None:
+    transport = world.store.transport
+    for _ in range(3):
+        async with transport.consumer("g", ["a", "b"], ack_timeout=30, max_deliveries=3) as one:
+            assert await one.next(0) is None
+    await transport.publish("a", 1)
+    async with transport.consumer("g", "b", ack_timeout=30, max_deliveries=3) as one:
+        assert await one.next(0) is None
+    async with transport.consumer("g", ["a", "b"], ack_timeout=30, max_deliveries=1) as one:
+        await transport.publish("b", 2)
+        await _let_die(one, 2)
+    assert [letter.deliveries for letter in await transport.dead_letters("g")] == [1]
 
 
 async def _let_die(consumer: AsyncConsumer, *payloads: object) -> None:

@@ -4,6 +4,7 @@
 -- KEYS  1  base of the namespace
 -- ARGV  1  name
 --       2  operation id
+--       3  for how many seconds it is known
 --
 -- Gives 1 if it was there, else 0; the same operation again has the first answer.
 --# parts operation
@@ -15,4 +16,4 @@ end
 for _, kind in ipairs({ ':g:', ':d:', ':n:', ':l:' }) do
   redis.call('UNLINK', base .. kind .. name)
 end
-return note_answer(base, op, redis.call('ZREM', base .. ':groups', name))
+return note_answer(base, op, ARGV[3], redis.call('ZREM', base .. ':groups', name))
