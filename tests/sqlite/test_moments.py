@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Event
 from holdfast.backends.sqlite.moment import Moments
+from holdfast.facets.transport import ACK, Answer, Group
 from holdfast.runtime.blocking import run
 from holdfast.sync.events import Events
 
@@ -26,9 +27,9 @@ def _undone(store: holdfast.Store) -> None:
         raise ZeroDivisionError
 
 
-def _missing(store: holdfast.Store) -> None:
-    with pytest.raises(holdfast.NotFound):
-        store.transport.revive("none", "1")
+def _late(store: holdfast.Store) -> None:
+    answer = Answer(Group("default", "none"), "1.1", 1, ACK, again=False)
+    assert run(store._backend.transport.answer([answer])) == [False]  # noqa: SLF001 - nobody else can
 
 
 WRITES: dict[str, Write] = {
@@ -39,7 +40,7 @@ WRITES: dict[str, Write] = {
     "a branch": lambda store: store.branches.fork("other"),
 }
 NOTHING: dict[str, Write] = {
-    "a group that is not there": _missing,
+    "an answer to a group that is not there": _late,
     "a refused swap": lambda store: store.cells.cas("c", 99, 1),
     "an undone transaction": _undone,
 }
@@ -232,7 +233,7 @@ def test_an_interrupt_at_the_end_of_a_commit_leaves_nothing_to_remember(
                 ours.cells.set("c", 1)
         for number in range(3):
             theirs.cells.set("d", number)
-        _missing(ours)
+        _late(ours)
         ours.cells.set("e", 1)
         assert ours.cells.get("e") == 1
         assert theirs.cells.get("e") == 1
