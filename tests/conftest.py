@@ -1,7 +1,8 @@
 """What all tests share."""
 
+import gc
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -52,3 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest modules first; the others stay in their order."""
     ranks = {f"tests/{module}": rank for rank, module in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+@pytest.fixture
+def garbage_waits() -> Iterator[None]:
+    """Garbage of other tests is not collected: at the end of the stack its finalizers would fail."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

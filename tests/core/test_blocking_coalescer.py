@@ -535,6 +535,7 @@ def test_units_left_in_both_lists_are_not_handed_the_lead(
     assert (first.result(), flusher.call("after").result()) == (["first"], ["after"])
 
 
+@pytest.mark.usefixtures("garbage_waits")
 def test_a_stack_without_room_leaves_the_lead() -> None:
     def settle(units: list[Unit]) -> None:
         for unit in units:

@@ -21,6 +21,7 @@ def _in_time(work: threading.Thread) -> None:
     assert not work.is_alive(), "the store hangs"
 
 
+@pytest.mark.usefixtures("garbage_waits")
 def test_call_from_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) -> None:
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
     outcomes: list[str] = []
@@ -47,6 +48,7 @@ def test_call_from_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) 
     store.close()
 
 
+@pytest.mark.usefixtures("garbage_waits")
 def test_transaction_at_the_end_of_the_stack_does_not_hang_the_store(tmp_path: Path) -> None:
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
     outcomes: list[str] = []
@@ -74,6 +76,7 @@ def test_transaction_at_the_end_of_the_stack_does_not_hang_the_store(tmp_path: P
     store.close()
 
 
+@pytest.mark.usefixtures("garbage_waits")
 def test_call_from_the_end_of_the_stack_does_not_hold_up_others(tmp_path: Path) -> None:
     store = holdfast.open(f"sqlite:///{tmp_path}/x.db?durability=cache")
     ended = threading.Event()
