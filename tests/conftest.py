@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def garbage_waits() -> Iterator[None]:
-    """Garbage of other tests is not collected: at the end of the stack its finalizers would fail."""
+    """Garbage of other tests stays: where a stack ends its finalizers would fail."""
     gc.collect()
     gc.disable()
     yield
