@@ -106,7 +106,7 @@ def find(bench: Bench, fault: str) -> None:
     # Finding it is enough: no shrinking, no search for further ones.
     once = settings(
         SETTINGS,
-        max_examples=1000,
+        max_examples=5000,  # it takes some 500 at most; only a fault that is not found takes all
         stateful_step_count=30,
         phases=[Phase.generate],
         report_multiple_bugs=False,

@@ -74,7 +74,7 @@ def test_machine_finds_a_planted_fault_of_events(fault: type[PlantedEvents]) -> 
     # Finding it is enough: no shrinking, no search for further ones.
     once = settings(
         SETTINGS,
-        max_examples=1000,
+        max_examples=5000,  # it takes some 500 at most; only a fault that is not found takes all
         stateful_step_count=30,
         phases=[Phase.generate],
         report_multiple_bugs=False,
