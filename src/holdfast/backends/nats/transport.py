@@ -221,10 +221,13 @@ class NatsTransport:
         deadline = self._stream.deadline()
         namespace, _ = group
         while True:
+            held = await self._groups.get(group, deadline)
+            # After that: if the same operation was done before the group went, it is known.
             done = await self._operations.known(namespace, operation, deadline)
             if done is not None:
                 return done.answer
-            held = await self._held(group, deadline)
+            if held is None:
+                raise no_group(group)
             dead = await self._deliveries.get_dead(held.body.id, place, deadline)
             if dead is None:
                 if await self._operations.do(namespace, operation, [], deadline, answer=False):

@@ -557,6 +557,11 @@ async def test_the_same_operation_on_a_dead_letter_again_has_the_first_answer(
         assert await transport.drop_dead("g", two.place, op_id=later) is False
         assert len(await transport.dead_letters("g")) == 1
         assert await consumer.next(0) is None
+    await transport.delete_group("g")
+    assert await transport.revive("g", one.place, op_id=op) is True
+    assert await transport.drop_dead("g", two.place, op_id=later) is False
+    with pytest.raises(NotFound):
+        await transport.revive("g", one.place)
 
 
 @TRANSPORT
