@@ -2,6 +2,9 @@
 
     await store.tasks.create("mail", "job-7", params_ref=ref)
 
+    async with store.tasks.consumer("mail") as queue:    # what waits, from the oldest on
+        ...
+
     task = await store.tasks.claim("mail", "job-7", "worker-1", timeout=30)
     if task is not None:                      # one of many workers gets it
         task = await store.tasks.step(task, timeout=30)
@@ -42,7 +45,7 @@ from holdfast.facets.transport import check_span
 if TYPE_CHECKING:
     from holdfast.aio.records import AsyncRecords
     from holdfast.aio.transaction import AsyncTransactionScope
-    from holdfast.aio.transport import AsyncTransport
+    from holdfast.aio.transport import AsyncConsumer, AsyncTransport
 
 _WAIT = 300  # seconds that a pending task waits before the sweeper queues it again
 
@@ -117,6 +120,33 @@ class AsyncTasks:
         """The task, or None when there is none."""
         record = await self._home.records.get(self.names.key(task_type, task_id))
         return None if record is None else TaskState.of(record.fields)
+
+    def consumer(
+        self,
+        task_type: str,
+        *,
+        group: str | None = None,
+        name: str | None = None,
+        prefetch: int = 1,
+        ack_timeout: Duration = 30,
+        max_deliveries: int = 5,
+    ) -> AsyncConsumer:
+        """Return a consumer of the messages about tasks of that type that wait for a worker.
+
+        Its group is made on entry, if it is missing, and starts with the oldest message that is
+        kept: a task that was created before its first worker came is delivered too. Messages about
+        tasks that somebody has claimed since are delivered as well: `claim` then returns None.
+        Acknowledge them like the others.
+        """
+        return self._home.transport.consumer(
+            self.names.group(task_type) if group is None else group,
+            self.names.subject(task_type, "queue"),
+            name=name,
+            prefetch=prefetch,
+            from_start=True,
+            ack_timeout=ack_timeout,
+            max_deliveries=max_deliveries,
+        )
 
     async def claim(
         self,

@@ -11,6 +11,7 @@ MOVES is the whole table. The names of keys and subjects are the seed's, below a
     gbe.tasks.{task_type}.progress           a step is done
     gbe.tasks.{task_type}.terminal           a task has ended
     gbe.events.system.error                  the sweeper gave a task up
+    gbe.tasks.{task_type}                    the group of consumers that `tasks.consumer` makes
 """
 
 from __future__ import annotations
@@ -116,6 +117,10 @@ class TaskNames(NamedTuple):
     def subject(self, task_type: str, what: str) -> str:
         """The subject for messages about such tasks: queue, progress or terminal."""
         return f"{self.root}.tasks.{task_type}.{what}"
+
+    def group(self, task_type: str) -> str:
+        """Return the name of the group whose consumers work on such tasks."""
+        return f"{self.root}.tasks.{_word(task_type, 'task_type')}"
 
     @property
     def error(self) -> str:

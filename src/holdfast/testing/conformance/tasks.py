@@ -67,6 +67,33 @@ async def test_a_task_goes_from_pending_to_completed(world: World) -> None:
 
 
 @TASKS
+async def test_tasks_wait_for_their_first_worker(world: World) -> None:
+    tasks = world.store.tasks
+    for task_id in ("1", "2"):
+        await tasks.create("mail", task_id)
+    await tasks.create("print", "1")
+    await tasks.cancel("mail", "1")
+    async with tasks.consumer("mail") as queue:
+        claimed = []
+        while (delivery := await queue.next(0)) is not None:
+            event = delivery.message.payload
+            assert event["task_type"] == "mail"
+            task = await tasks.claim("mail", event["task_id"], "w", timeout=30)
+            claimed.append((event["task_id"], task is not None))
+            assert await delivery.ack()
+        assert claimed == [("1", False), ("2", True)]
+    # The group keeps its place: nothing is delivered twice to a worker that comes later.
+    await tasks.create("mail", "3")
+    async with tasks.consumer("mail") as queue:
+        assert await _told(queue) == [("queue", "pending", 0)]
+    async with tasks.consumer("mail", group="other") as queue:
+        assert len(await _told(queue)) == 3
+    assert await world.store.transport.list_groups() == ["gbe.tasks.mail", "other"]
+    async with tasks.below("acme").consumer("mail") as queue:
+        assert await _told(queue) == []
+
+
+@TASKS
 async def test_the_record_has_the_seeds_fields(world: World) -> None:
     await world.store.tasks.create("email-send", "job_abc123")
     record = await world.store.records.get("gbe.state.tasks.email-send.job_abc123")
