@@ -178,6 +178,9 @@ def _postgres_url(name: str, url: object) -> None:
         raise InvalidArgument(f"{name}: wanted a URL, found {type(url).__name__}")
     if not _POSTGRES_URL.fullmatch(url):
         raise InvalidArgument(f"{name}: wanted a URL like postgresql://user@host/database")
+    if url.partition("://")[2].partition("/")[0].count("@") > 1:
+        # libpq ends the login at the first: the rest of the password would be the host.
+        raise InvalidArgument(f"{name}: an @ in a user or password is written as %40")
 
 
 def _timeout(name: str, value: Duration) -> None:

@@ -66,12 +66,12 @@ def parse(url: str, config: StoreConfig) -> Target:
         settings, foreign = _settings(query, engine)
         if foreign:
             raise InvalidArgument(
-                f"store URL: unknown option {_name(foreign[0])!r}; known are {_known(engine)}"
+                f"store URL: {unknown_option(foreign[0])}; known are {_known(engine)}"
             )
         return Target(engine, _sqlite_path(url, path), _merged(config, settings))
     try:
         parts = urlsplit(url)
-        _check_host(parts)
+        _check_host(parts, engine)
     except ValueError:
         # From None: the parser quotes what it stumbled on, and that may be the password.
         raise InvalidArgument(
@@ -86,16 +86,25 @@ def parse(url: str, config: StoreConfig) -> Target:
     return Target(engine, address, _merged(config, settings))
 
 
-def without_password(url: str) -> str:
-    """The URL as it may appear in logs and errors: the user stays, password and query go."""
+def redacted(url: str) -> str:
+    """Return the URL as logs and errors may show it: without its login and its query.
+
+    The user goes with the password: in `nats://token@host` it is the secret.
+    """
     scheme, separator, rest = url.partition("://")
     # The last @ ends the credentials, also when an unescaped / or ? stands in the password.
-    credentials, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}{re.split('[:/?]', credentials)[0]}{at}{place.partition('?')[0]}"
+    _, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{'***' if at else ''}{at}{place.partition('?')[0]}"
+
+
+def unknown_option(option: str) -> str:
+    """Return the words for an option that is not known; a text without = may be a secret."""
+    name, equals, _ = option.partition("=")
+    return f"unknown option {unquote(name)[:60]!r}" if equals else "an option without a ="
 
 
 def _shown(url: str) -> str:
-    return repr(without_password(url))
+    return repr(redacted(url))
 
 
 def _check_text(url: str) -> None:
@@ -114,10 +123,12 @@ def _check_text(url: str) -> None:
         )
 
 
-def _check_host(parts: SplitResult) -> None:
+def _check_host(parts: SplitResult, engine: str) -> None:
     """Raise ValueError for what libpq would misread or the resolver choke on."""
+    if engine == "postgres" and parts.netloc.count("@") > 1:
+        raise ValueError  # libpq ends the login at the first: the password's rest were the host
     if parts.fragment:  # the rest of a password with a # in it, most likely
-        raise ValueError(parts.fragment)
+        raise ValueError
     if "," in parts.netloc:  # several hosts are libpq's to check
         return
     _ = parts.port  # raises ValueError for a bad one

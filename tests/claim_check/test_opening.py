@@ -91,9 +91,9 @@ def test_bad_timeout_is_refused(put_timeout: float) -> None:
 
 
 def test_password_of_a_url_is_not_shown() -> None:
-    assert repr(ClaimCheck("memory://me:secret@host/x")) == "ClaimCheck('memory://me@host/x')"
+    assert repr(ClaimCheck("memory://me:secret@host/x")) == "ClaimCheck('memory://***@host/x')"
     shown = repr(AsyncClaimCheck("memory://me:secret@host/x"))
-    assert shown == "AsyncClaimCheck('memory://me@host/x')"
+    assert shown == "AsyncClaimCheck('memory://***@host/x')"
     with pytest.raises(InvalidArgument) as caught:
         ClaimCheck("nonsense://me:secret@host/x")
     assert "secret" not in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import InvalidArgument, StoreConfig
 from holdfast.config import ENGINE_SETTINGS
-from holdfast.url import MEMORY, parse, without_password
+from holdfast.url import MEMORY, parse, redacted
 
 DEFAULT = StoreConfig()
 
@@ -321,16 +321,17 @@ def test_password_is_not_shown_when_the_connection_fails(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("postgresql://user:pass@h:5432/app?schema=x", "postgresql://user@h:5432/app"),
-        ("postgresql://user@h/app", "postgresql://user@h/app"),
+        ("postgresql://user:pass@h:5432/app?schema=x", "postgresql://***@h:5432/app"),
+        ("postgresql://user@h/app", "postgresql://***@h/app"),
         ("postgresql://h/app", "postgresql://h/app"),
         ("postgresql:///app?password=x", "postgresql:///app"),
-        ("postgresql://user:a/b?c@h/app", "postgresql://user@h/app"),
+        ("postgresql://user:a/b?c@h/app", "postgresql://***@h/app"),
+        ("nats://token@h:4222", "nats://***@h:4222"),
         ("sqlite:///app.db", "sqlite:///app.db"),
     ],
 )
 def test_url_as_logs_may_show_it(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert redacted(url) == shown
 
 
 def test_a_store_that_is_not_open_yet_says_how_it_is_opened() -> None:

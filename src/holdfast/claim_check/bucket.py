@@ -21,7 +21,7 @@ from holdfast.claim_check.place import BLOCK_BYTES, partial_name
 from holdfast.claim_check.refs import Meter, Ref, is_ours, ref_of
 from holdfast.clock import to_us
 from holdfast.errors import InvalidArgument, InvalidState
-from holdfast.url import without_password
+from holdfast.url import redacted
 
 _OBJECT_STORES = frozenset(
     {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "adl", "az", "oss", "oci", "tos"}
@@ -37,7 +37,7 @@ class Bucket:
         self._put_timeout = put_timeout
         self._url = url
         self._options = options
-        self._what = f"claim check at {without_password(url)}"
+        self._what = f"claim check at {redacted(url)}"
         self._pid = 0
         self._base = ""
         self._scheme = url.partition("://")[0].lower()

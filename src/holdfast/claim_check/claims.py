@@ -14,7 +14,7 @@ from holdfast.claim_check.reader import buffered
 from holdfast.claim_check.refs import parse, ref_of
 from holdfast.clock import MICROSECONDS, Duration, duration_us, machine_us
 from holdfast.errors import Corrupt, InvalidArgument, NotFound
-from holdfast.url import without_password
+from holdfast.url import redacted
 
 
 class Readable(Protocol):
@@ -138,7 +138,7 @@ def _place(
             # Not shown: what lost its slashes may hold a password all the same.
             raise InvalidArgument("claim check: wanted a URL with :// or a path, found neither")
         return _folder(path, options), path
-    shown = without_password(path)
+    shown = redacted(path)
     if scheme.lower() in {"file", "local"}:
         if not rest.startswith("/"):
             raise InvalidArgument(f"claim check: {shown!r}: wanted three slashes, as file:///path")

@@ -23,7 +23,7 @@ from holdfast.demo.screen import Screen
 from holdfast.demo.show import Show, ShowFailed
 from holdfast.facets.backend import require
 from holdfast.sync.store import Store
-from holdfast.url import MEMORY, parse, without_password
+from holdfast.url import MEMORY, parse, redacted
 
 _ORDERS_PER_SHARE = 10  # fewer, and a worker may be through before it can be killed
 
@@ -119,7 +119,7 @@ def _checked(url: str) -> str:
 
 
 def _title(place: Place, workers: int) -> str:
-    where = "one SQLite file" if place.file else without_password(place.url)
+    where = "one SQLite file" if place.file else redacted(place.url)
     durability = parse(place.url, holdfast.StoreConfig()).config.durability
     return f"{workers} processes sell from one stock, on {where} (durability={durability})."
 

@@ -11,6 +11,7 @@ from nats.aio.msg import Msg
 from nats.errors import SecureConnWantedError
 
 from holdfast.errors import InvalidArgument
+from holdfast.url import unknown_option
 
 
 class SafeClient(Client):
@@ -58,7 +59,7 @@ def connect_options(address: str) -> dict[str, Any]:
     scheme, _, rest = address.partition("://")
     rest, _, query = rest.partition("?")
     if query:
-        raise InvalidArgument(f"store URL: unknown option {unquote(query.partition('=')[0])!r}")
+        raise InvalidArgument(f"store URL: {unknown_option(query.partition('&')[0])}")
     login, _, hosts = rest.rstrip("/").rpartition("@")
     if not hosts or "/" in hosts:
         raise InvalidArgument("store URL: wanted nats://host:4222, several with commas between")

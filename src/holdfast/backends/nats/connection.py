@@ -28,7 +28,7 @@ from holdfast.backends.nats.errors import NoAnswer, NotSent, connect_error, refu
 from holdfast.backends.nats.waiter import STATUS, Waiter
 from holdfast.config import StoreConfig, seconds
 from holdfast.errors import StoreError, Unauthorized
-from holdfast.url import without_password
+from holdfast.url import redacted
 
 _log = logging.getLogger("holdfast.nats")
 _NO_RESPONDERS = "503"
@@ -44,7 +44,7 @@ class Connection:
     """Everything but `close` is for the loop that called `open`."""
 
     def __init__(self, address: str, config: StoreConfig) -> None:
-        self.where = without_password(address)
+        self.where = redacted(address)
         self._options = connect_options(address)
         self._timeout = seconds(config.connect_timeout)
         self._client: Client | None = None

@@ -23,7 +23,7 @@ from holdfast.config import StoreConfig
 from holdfast.errors import InvalidArgument, StoreError, Unavailable
 from holdfast.runtime import Runtime
 from holdfast.runtime.blocking import BlockingRuntime
-from holdfast.url import without_password
+from holdfast.url import redacted
 
 IDLE_IN_TRANSACTION = 60.0
 """Seconds after which the server ends a transaction that we forgot."""
@@ -48,7 +48,7 @@ class Connector:
     """Makes connections with this store's settings."""
 
     def __init__(self, url: str, config: StoreConfig, runtime: Runtime) -> None:
-        self.where = f"PostgreSQL {without_password(url)}"
+        self.where = f"PostgreSQL {redacted(url)}"
         self._blocking = isinstance(runtime, BlockingRuntime)
         self._look = _LOOK_AND_RAISE if config.durability == "always" else _LOOK
         self._answer_timeout = bounded(config.statement_timeout) + _GRACE
@@ -168,10 +168,13 @@ def _options(url: str, config: StoreConfig) -> str:
 
 def _advice(url: str) -> str:
     """What may be wrong with a URL; names an option only if it cannot be a piece of a password."""
-    options = parse_qsl(urlsplit(url).query, keep_blank_values=True)
+    query = urlsplit(url).query
+    options = parse_qsl(query, keep_blank_values=True)
     known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     # With an unescaped ? or & in it, the rest of a password looks like an option.
-    hidden = any("password" in name or "@" in name + value for name, value in options)
+    hidden = any("password" in name or "@" in name + value for name, value in options) or any(
+        "=" not in option for option in query.split("&")
+    )
     unknown = [name for name, _ in options if name not in known]
     if unknown and not hidden:
         return f"unknown option {unknown[0]!r}"

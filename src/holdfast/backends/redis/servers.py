@@ -167,7 +167,8 @@ def _settings(url: str, patience: float, config: StoreConfig) -> Settings:
     parts = urlsplit(url)
     database = parts.path.strip("/")
     if database and not database.isdecimal():
-        raise InvalidArgument(f"store URL: wanted the number of a database, found {database!r}")
+        # Not quoted: behind an unescaped / in a password this is the password's rest.
+        raise InvalidArgument("store URL: wanted the number of a database behind the host's /")
     timeout = min(seconds(config.call_timeout), _LONGEST)
     try:
         return Settings(url, connect_timeout=patience, call_timeout=timeout)
