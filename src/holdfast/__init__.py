@@ -5,8 +5,11 @@ with holdfast.open("sqlite:///app.db") as store:
 
 async with holdfast.open_async("postgresql://localhost/app") as store:
     await store.cells.set("greeting", "hello")
+
+`from holdfast import *` leaves Python's own `open` as it is: write `holdfast.open`.
 """
 
+from holdfast import events
 from holdfast.aio.archiver import AsyncArchiver
 from holdfast.aio.projector import AsyncProjector
 from holdfast.aio.store import AsyncStore
@@ -59,7 +62,7 @@ from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.views import Projection, View
 from holdfast.facets.watch import CAUGHT_UP, CaughtUp
-from holdfast.opening import migrate, open, open_async  # noqa: A004 - holdfast.open
+from holdfast.opening import migrate, open, open_async  # noqa: A004, F401 - as holdfast.open only
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
@@ -144,9 +147,9 @@ __all__ = [
     "Unsupported",
     "View",
     "Watch",
+    "events",
     "idempotency_key",
     "migrate",
-    "open",
     "open_async",
     "read_archive",
 ]

@@ -1,1 +1,1 @@
-"""What people run: `python -m holdfast COMMAND`."""
+"""What people run: `holdfast COMMAND`, or `python -m holdfast COMMAND`."""

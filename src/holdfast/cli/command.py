@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.cli import daemons, events, projector
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.facets.daemons import Resync
@@ -27,8 +28,8 @@ _INTERRUPTED = 128 + signal.SIGINT
 _EPILOG = "Ctrl-C or SIGTERM stops it after the work at hand; a second one ends it at once."
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name; its exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name, those of the process if None; its exit code."""
     options = _parser().parse_args(arguments)
     _log_to_stderr(verbose=options.verbose)
     try:
@@ -47,10 +48,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    # Started as `holdfast` or as `python -m holdfast`, its help says how.
+    started = Path(sys.argv[0]).stem
     parser = argparse.ArgumentParser(
-        prog=f"{Path(sys.executable).name} -m holdfast",
+        prog="holdfast" if started == "holdfast" else f"{Path(sys.executable).name} -m holdfast",
         description="Daemons and tools for a Holdfast store.",
     )
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_sweep(commands)
     _add_archive(commands)
