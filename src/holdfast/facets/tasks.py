@@ -2,7 +2,7 @@
 
     blocked ──> pending ──claim──> claimed ──step──> running ──> completed | failed | cancelled
                    ^                  │                 │
-                   └──── sweeper: no sign of life for too long; `retry_count` rises
+                   └── it failed, or the sweeper: no sign of life in time; `retry_count` rises
 
 MOVES is the whole table. The names of keys and subjects are the seed's, below a root:
 
@@ -17,12 +17,12 @@ MOVES is the whole table. The names of keys and subjects are the seed's, below a
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.codec import INT64_MAX
-from holdfast.errors import Corrupt, InvalidArgument
+from holdfast.codec import INT64_MAX, decode
+from holdfast.errors import Corrupt, InvalidArgument, Serialization
 from holdfast.facets.records import Fields
 from holdfast.facets.transport import check_subject
 
@@ -80,6 +80,8 @@ class TaskState(msgspec.Struct, frozen=True):
     updated_at: int = 0
     timeout_at: int | None = None
     error: str | None = None
+    params: Any = None
+    """Given by the caller of `create`: a JSON value, bytes too."""
     params_ref: str | None = None
     result_ref: str | None = None
     retry_count: int = 0
@@ -91,12 +93,13 @@ class TaskState(msgspec.Struct, frozen=True):
         texts = {
             name: value.decode(errors="replace")
             for name, value in fields.items()
-            if name in cls.__struct_fields__
+            if name in cls.__struct_fields__ and name != "params"
         }
         seen = {name: fields.get(name) for name in _TELLING}
         try:
-            return msgspec.convert({**texts, "seen": seen}, cls, strict=False)
-        except msgspec.ValidationError as exc:
+            params = decode(fields["params"]) if "params" in fields else None
+            return msgspec.convert({**texts, "params": params, "seen": seen}, cls, strict=False)
+        except (msgspec.ValidationError, Serialization) as exc:
             raise Corrupt(f"a record that should be a task is none: {exc}") from exc
 
 
@@ -109,6 +112,10 @@ class TaskNames(NamedTuple):
     def prefix(self) -> str:
         """With which every task's key begins."""
         return f"{self.root}.state.tasks."
+
+    def type_prefix(self, task_type: str) -> str:
+        """Return the text with which the keys of all tasks of that type begin."""
+        return f"{self.prefix}{_word(task_type, 'task_type')}."
 
     def key(self, task_type: str, task_id: str) -> str:
         """Where the task's record is."""
@@ -141,6 +148,15 @@ def check_task(task: TaskState) -> None:
         raise InvalidArgument(
             f"task: wanted the TaskState that `claim` or `step` gave, found {type(task).__name__}"
         )
+
+
+def check_status(state: TaskStatus | str) -> TaskStatus:
+    """Return the state that is named so; raise InvalidArgument when there is none."""
+    try:
+        return TaskStatus(state)
+    except ValueError:
+        names = ", ".join(TaskStatus)
+        raise InvalidArgument(f"state: wanted one of {names}, found {state!r:.100}") from None
 
 
 def check_count(number: int, what: str) -> None:

@@ -19,16 +19,19 @@ elsewhere the message follows, and what a crash leaves out the sweeper sends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import NAMESPACE_OID, uuid5
 
+from holdfast import codec
 from holdfast.clock import Duration
 from holdfast.codec import byte_size
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Corrupt, InvalidArgument
 from holdfast.facets.backend import Able, Capability, require
 from holdfast.facets.names import MAX_NAME_BYTES, check_name
 from holdfast.facets.records import FieldValue, Stamp
+from holdfast.facets.records_scan import ScanFilter
 from holdfast.facets.tasks import (
     MAX_RETRIES,
     MOVES,
@@ -37,6 +40,7 @@ from holdfast.facets.tasks import (
     TaskState,
     TaskStatus,
     check_count,
+    check_status,
     check_task,
     check_text,
     may_move,
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.sync.transaction import TransactionScope
     from holdfast.sync.transport import Consumer, Transport
 
+_log = logging.getLogger("holdfast.tasks")
 _WAIT = 300  # seconds that a pending task waits before the sweeper queues it again
 
 Changes = Mapping[str, FieldValue | Stamp | None]
@@ -87,13 +92,16 @@ class Tasks:
         task_id: str,
         *,
         blocked: bool = False,
+        params: object = None,
         params_ref: str | None = None,
         step_count: int | None = None,
         max_retries: int = MAX_RETRIES,
     ) -> bool:
         """True if the task is new: it is pending now, and queued. False: there is one already.
 
-        A `blocked` one waits for `unblock`.
+        A `blocked` one waits for `unblock`. `params` is any JSON value (and bytes), kept in the
+        task's record, which holds at most `payload_max_bytes`; `params_ref` says where larger
+        ones are. Workers find both in the TaskState.
         """
         check_count(max_retries, "max_retries")
         if step_count is not None:
@@ -107,6 +115,7 @@ class Tasks:
             "created_at": Stamp(),
             "updated_at": Stamp(),
             "timeout_at": None if blocked else Stamp(_WAIT),
+            "params": None if params is None else codec.encode(params),
             "params_ref": params_ref,
             "step_count": step_count,
             "retry_count": 0,
@@ -121,6 +130,27 @@ class Tasks:
         """The task, or None when there is none."""
         record = self._home.records.get(self.names.key(task_type, task_id))
         return None if record is None else TaskState.of(record.fields)
+
+    def list(
+        self, task_type: str | None = None, *, state: TaskStatus | str | None = None
+    ) -> Iterator[TaskState]:
+        """Return the tasks of that type, or of all types, that are in that state, or in any.
+
+        In byte order of type and id, read page by page: what changes meanwhile may or may not be
+        seen. Records that are no tasks are left out, and told in the log.
+        """
+        prefix = self.names.prefix if task_type is None else self.names.type_prefix(task_type)
+        filters = () if state is None else (ScanFilter("state", "eq", check_status(state)),)
+        return self._list(prefix, filters)
+
+    def _list(self, prefix: str, filters: tuple[ScanFilter, ...]) -> Iterator[TaskState]:
+        for key, record in self._home.records.scan(prefix, filters=filters):
+            try:
+                task = TaskState.of(record.fields)
+            except Corrupt as exc:
+                _log.warning("record %r: %s", key, exc)
+            else:
+                yield task
 
     def consumer(
         self,
@@ -192,11 +222,19 @@ class Tasks:
     def complete(self, task: TaskState, *, result_ref: str | None = None) -> bool:
         """True if the task was still ours, and is completed now."""
         check_text(result_ref, "result_ref")
-        return self._end(task, TaskStatus.COMPLETED, {"result_ref": result_ref})
+        changes: Changes = {"result_ref": result_ref, "error": None}
+        return self._end(task, TaskStatus.COMPLETED, changes)
 
-    def fail(self, task: TaskState, error: str) -> bool:
-        """True if the task was still ours, and has failed for good now."""
+    def fail(self, task: TaskState, error: str, *, retry: bool = True) -> bool:
+        """True if the task was still ours: this attempt has failed, and the error is kept.
+
+        The task is pending again, with one retry more, and queued; or it has failed for good, once
+        `max_retries` are used up or without `retry`.
+        """
         check_text(error, "error")
+        check_task(task)
+        if retry and task.retry_count < task.max_retries:
+            return self._retry(task, {"error": error})
         return self._end(task, TaskStatus.FAILED, {"error": error})
 
     def cancel(self, task_type: str, task_id: str) -> bool:
@@ -218,9 +256,15 @@ class Tasks:
     def retry(self, task: TaskState) -> bool:
         """True if the task was as given: it is pending again, one retry more, and queued.
 
-        For the sweeper, when a worker has not been heard of in time.
+        Whatever `max_retries` says: for the sweeper, when a worker has not been heard of in time,
+        and for a worker that gives a task back. `fail` counts.
         """
+        check_task(task)
+        return self._retry(task, {})
+
+    def _retry(self, task: TaskState, more: Changes) -> bool:
         changes: Changes = {
+            **more,
             "retry_count": task.retry_count + 1,
             "worker": None,
             "timeout_at": Stamp(_WAIT),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Capability, InvalidArgument, TaskState, TaskStatus
+from holdfast import Capability, InvalidArgument, StoreError, TaskState, TaskStatus
 from holdfast.aio.transport import AsyncConsumer
 from holdfast.facets.tasks import MOVES, TERMINAL, may_move
 from holdfast.testing.plugin import needs
@@ -169,7 +169,7 @@ async def test_a_task_that_another_program_made_can_be_worked_on(world: World) -
 async def test_fail_and_cancel_end_a_task(world: World) -> None:
     tasks = world.store.tasks
     await tasks.create("mail", "1")
-    assert await tasks.fail(await _claimed(world), "no paper") is True
+    assert await tasks.fail(await _claimed(world), "no paper", retry=False) is True
     failed = await tasks.get("mail", "1")
     assert failed is not None
     assert (failed.state, failed.error) == ("failed", "no paper")
@@ -178,6 +178,89 @@ async def test_fail_and_cancel_end_a_task(world: World) -> None:
     assert await tasks.cancel("mail", "2") is True
     assert await tasks.claim("mail", "2", "w", timeout=1) is None
     assert await tasks.cancel("mail", "nothing") is False
+
+
+@TASKS
+async def test_a_task_that_fails_is_retried_until_its_retries_are_used_up(world: World) -> None:
+    tasks = world.store.tasks
+    async with world.store.transport.consumer("all", "gbe.>") as consumer:
+        await tasks.create("mail", "1", max_retries=2)
+        for attempt in range(3):
+            task = await _claimed(world)
+            assert task.retry_count == attempt
+            assert await tasks.fail(task, f"no paper {attempt}") is True
+            assert await tasks.fail(task, "twice") is False
+            now = await tasks.get("mail", "1")
+            assert now is not None
+            assert now.error == f"no paper {attempt}"
+            assert now.state == ("pending" if attempt < 2 else "failed")
+        assert await _told(consumer) == [
+            ("queue", "pending", 0),
+            ("queue", "pending", 1),
+            ("queue", "pending", 2),
+            ("terminal", "failed", 2),
+        ]
+        await tasks.create("mail", "2", max_retries=1)
+        first = await tasks.claim("mail", "2", "w", timeout=30)
+        assert first is not None
+        assert await tasks.fail(first, "again") is True
+        second = await tasks.claim("mail", "2", "w", timeout=30)
+        assert second is not None
+        assert second.error == "again"
+        assert await tasks.complete(second) is True
+        done = await tasks.get("mail", "2")
+        assert done is not None
+        assert (done.state, done.error) == ("completed", None)
+
+
+@TASKS
+async def test_params_are_kept_with_the_task(world: World) -> None:
+    tasks = world.store.tasks
+    values = {"a": {"to": "me", "n": [1, 2.5, None], "raw": b"\xff"}, "b": 0, "c": "x", "d": []}
+    for task_id, params in values.items():
+        await tasks.create("mail", task_id, params=params, params_ref="ref")
+        task = await tasks.claim("mail", task_id, "w", timeout=30)
+        assert task is not None
+        assert (task.params, task.params_ref) == (params, "ref")
+        task = await tasks.step(task, timeout=30)
+        assert task is not None
+        assert task.params == params
+    await tasks.create("mail", "none")
+    none = await tasks.get("mail", "none")
+    assert none is not None
+    assert none.params is None
+    with pytest.raises(InvalidArgument, match="claim check"):
+        await tasks.create("mail", "large", params="x" * 3_000_000)
+    with pytest.raises(StoreError):
+        await tasks.create("mail", "odd", params={1, 2})
+    assert await tasks.get("mail", "large") is None
+    assert await tasks.get("mail", "odd") is None
+
+
+@TASKS
+async def test_tasks_are_listed_by_type_and_state(world: World) -> None:
+    tasks = world.store.tasks
+    for task_type, task_id in (("mail", "1"), ("mail", "2"), ("mail", "3"), ("mailing", "1")):
+        await tasks.create(task_type, task_id)
+    await _claimed(world)
+    await tasks.create("mail", "4", blocked=True)
+    await world.store.records.put("gbe.state.tasks.mail.0", {"state": "no task's"})
+
+    async def listed(task_type: Any = None, state: Any = None) -> list[tuple[str, str]]:  # noqa: ANN401 - wrong ones too
+        found = tasks.list(task_type, state=state)
+        return [(task.task_type, task.task_id) async for task in found]
+
+    mails = [("mail", number) for number in "1234"]
+    assert await listed() == [*mails, ("mailing", "1")]
+    assert await listed("mail") == mails
+    assert await listed("mail", state="pending") == [("mail", "2"), ("mail", "3")]
+    assert await listed(state=TaskStatus.PENDING) == [*mails[1:3], ("mailing", "1")]
+    assert await listed("mail", state="claimed") == [("mail", "1")]
+    assert await listed("mail", state="blocked") == [("mail", "4")]
+    assert await listed("mail", state="completed") == []
+    for refused in ({"state": "lost"}, {"state": 7}, {"task_type": "a.b"}):
+        with pytest.raises(InvalidArgument):
+            await listed(**refused)
 
 
 @TASKS
