@@ -16,6 +16,8 @@ MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FAR = 2**63 - 1  # what every engine's integers reach
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 Duration = int | float | timedelta
 """Seconds, or a timedelta."""
@@ -43,6 +45,22 @@ def to_us(when: datetime | int) -> int:
             f"instant: wanted an aware datetime or microseconds as int, found {type(when).__name__}"
         )
     return max(-_FAR, min(when, _FAR))
+
+
+def instant_us(when: datetime, *, name: str) -> int:
+    """The instant in microseconds, when `to_datetime` gives it back.
+
+    Next to the years 1 and 9999 a datetime of another time zone has no value in UTC.
+    """
+    if not isinstance(when, datetime):
+        raise InvalidArgument(f"{name}: wanted an aware datetime, found {type(when).__name__}")
+    us = to_us(when)
+    if not _FIRST_US <= us <= _LAST_US:
+        raise InvalidArgument(
+            f"{name}: {when.isoformat()} lies outside the years 1 to 9999 in UTC, so that it could "
+            "not be read back"
+        )
+    return us
 
 
 def duration_us(duration: Duration, *, name: str) -> int:

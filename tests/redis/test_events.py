@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import holdfast
-from holdfast import Corrupt, Event
+from holdfast import CAUGHT_UP, Corrupt, Event
 from holdfast.runtime.blocking import run
 from holdfast.sync.store import Store
 from holdfast.testing.valkey import ValkeyServer
@@ -71,3 +72,25 @@ def test_an_eviction_while_a_run_is_deleted_harms_no_other(server: ValkeyServer)
         client.delete(key)
         store.events.delete_run("s", force=True)
         assert store.events.list_runs() == []
+
+
+@pytest.mark.parametrize("value", [b"", b"\xc1", b"\x93\x01\x02", b"\x07"])
+def test_an_event_of_a_foreign_hand_that_cannot_be_read_fails_alone(
+    server: ValkeyServer, value: bytes
+) -> None:
+    with contextlib.closing(server.client()) as client, holdfast.open(server.fresh_url()) as store:
+        client.flushall()
+        store.events.append_events(NOTED)
+        store.events.append_event(Event("other", "Noted", "1"))
+        (key,) = client.keys("*:v:r")
+        client.hset(key, "3", value)
+        with pytest.raises(Corrupt, match="run 'r': its event 3 cannot be read") as caught:
+            store.events.fetch_events("r")
+        assert (caught.value.run_id, caught.value.run_seq) == ("r", 3)
+        assert len(store.events.fetch_events("r", after_seq=3)) == 2
+        with store.events.feed(skip_corrupt=True, marker=True) as feed:
+            told = list(itertools.takewhile(lambda one: one is not CAUGHT_UP, feed))
+        assert len(told) == 5
+        assert feed.skipped == 1
+        store.events.delete_run("r", force=True)
+        assert store.events.list_runs() == ["other"]

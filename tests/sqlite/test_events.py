@@ -1,5 +1,6 @@
 """Events on SQLite are only ever appended, also by those who write SQL themselves."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Event
+from holdfast import CAUGHT_UP, Corrupt, Event
 
 COLUMNS = "commit_id, run, run_seq, key, event_id, event_type, emitted_at, persisted_at, data, more"
 UPSERT = "ON CONFLICT (commit_id) DO UPDATE SET data = '7'"
@@ -46,3 +47,44 @@ def test_raw_sql_cannot_change_an_event(path: Path, statement: str) -> None:
             connection.execute(statement)
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("emitted_at", "data", "more"),
+    [
+        ("1795000000000000000", "'null'", "NULL"),
+        ("'yesterday'", "'null'", "NULL"),
+        ("0", "'{'", "NULL"),
+        ("0", "'null'", "'[]'"),
+    ],
+)
+def test_an_entry_of_a_foreign_hand_that_cannot_be_read_fails_alone(
+    path: Path, tmp_path: Path, emitted_at: str, data: str, more: str
+) -> None:
+    other = tmp_path / "other.db"
+    connection = apsw.Connection(str(path))
+    try:
+        connection.execute("VACUUM INTO ?", (str(other),))
+    finally:
+        connection.close()
+    connection = apsw.Connection(str(other))
+    try:
+        connection.execute(
+            f"INSERT INTO holdfast_events ({COLUMNS}) "
+            "SELECT (SELECT max(commit_id) + 1 FROM holdfast_events), id, 4, 'key', randomblob(16),"
+            f"'Noted', {emitted_at}, 0, {data}, {more} FROM holdfast_runs WHERE run_id = 'a'"
+        )
+    except apsw.ConstraintError:
+        return  # the table does not take it at all
+    finally:
+        connection.close()
+    with holdfast.open(f"sqlite:///{other}") as store:
+        with pytest.raises(Corrupt, match="run 'a': its event 4 cannot be read"):
+            store.events.fetch_events("a")
+        assert len(store.events.fetch_events("b")) == 3
+        with store.events.feed(skip_corrupt=True, marker=True) as feed:
+            told = list(itertools.takewhile(lambda one: one is not CAUGHT_UP, feed))
+        assert len(told) == 6
+        assert feed.skipped == 1
+        store.events.delete_run("a", force=True)
+        assert store.events.list_runs() == ["b"]

@@ -21,7 +21,7 @@ from holdfast import codec
 from holdfast.aio.watch import AsyncWatch
 from holdfast.clock import MICROSECONDS, Duration, duration_us
 from holdfast.config import StoreConfig
-from holdfast.errors import InvalidArgument, InvalidState, NotFound
+from holdfast.errors import Corrupt, InvalidArgument, InvalidState, NotFound
 from holdfast.facets.backend import Capability, EventFacets, require
 from holdfast.facets.events import (
     LOG,
@@ -202,25 +202,35 @@ class AsyncEvents:
 
     @overload
     def feed(
-        self, *, after: str | None = None, marker: Literal[False] = False
+        self,
+        *,
+        after: str | None = None,
+        marker: Literal[False] = False,
+        skip_corrupt: bool = False,
     ) -> AsyncWatch[FeedEvent]: ...
 
     @overload
     def feed(
-        self, *, after: str | None = None, marker: bool
+        self, *, after: str | None = None, marker: bool, skip_corrupt: bool = False
     ) -> AsyncWatch[FeedEvent | CaughtUp]: ...
 
-    def feed(self, *, after: str | None = None, marker: bool = False) -> AsyncWatch[Any]:
+    def feed(
+        self, *, after: str | None = None, marker: bool = False, skip_corrupt: bool = False
+    ) -> AsyncWatch[Any]:
         """The events of all runs, in one order, then every new one as it comes.
 
         With `after`, the cursor of an earlier feed, what came since then. With `marker` the
         iteration gives `holdfast.CAUGHT_UP` between replay and live events.
+
+        An event that cannot be read is Corrupt, and the feed goes on behind it when it is asked
+        again. With `skip_corrupt` it is passed over: logged, and counted as `skipped`.
         """
         require(self._backend, _EVENTS)
         position, _ = (BEGINNING, 0) if after is None else from_cursor(LOG, after)
         log, listener = self._backend.follow_events(self._namespace)
         source = EventSource(log, self._namespace)
-        return AsyncWatch(Watching(source, listener, position), _told, marker=marker)
+        watching = Watching(source, listener, position)
+        return AsyncWatch(watching, _told, marker=marker, skip_corrupt=skip_corrupt)
 
     async def feed_end(self) -> str:
         """A cursor for `feed` from which only what commits from now on is told."""
@@ -247,13 +257,16 @@ class AsyncEvents:
     async def delete_run(self, run_id: str, *, force: bool = False) -> None:
         """Remove the run and all its events, for good; one that has not ended only by `force`.
 
-        It is out of sight at once, however long the rest takes. By `force` also one that cannot
-        be read any more.
+        It is out of sight at once, however long the rest takes. Of a run with events that cannot
+        be read the others tell whether it has ended; Corrupt when they do not, unless by `force`.
         """
         if force:
             generation = await self._generation(run_id)
         else:
-            generation, _ = await self._to_delete(run_id, force=False)
+            try:
+                generation, _ = await self._to_delete(run_id, force=False)
+            except Corrupt as exc:
+                generation = await self._ended_generation(run_id, exc)
         await self._deleted(run_id, generation, None)
 
     async def _generation(self, run_id: str) -> int:
@@ -263,6 +276,13 @@ class AsyncEvents:
         if state is None:
             raise NotFound(f"run {run_id!r}: not found", run_id=run_id)
         return state.generation
+
+    async def _ended_generation(self, run_id: str, exc: Corrupt) -> int:
+        """The generation of a run that has ended as far as it can be read; else the error."""
+        read = await self._views.read((self._namespace, run_id), RUN, skip_corrupt=True)
+        if read.generation is None or not read.kept.state.status.terminal:
+            raise exc
+        return read.generation
 
     async def _to_delete(self, run_id: str, *, force: bool) -> tuple[int, RunSnapshot]:
         """The run's generation and what it is, when it may go."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.aio.shards import AsyncShards
 from holdfast.clock import MICROSECONDS, Duration
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.errors import Corrupt, InvalidArgument, StoreError
 from holdfast.facets.backend import Capability, require
 from holdfast.facets.daemons import (
     Metrics,
@@ -98,6 +98,7 @@ class AsyncProjector:
         self._told = BEGINNING  # everything up to there is folded
         self._at_end = False  # of the feed, when we last looked
         self._saved_at = 0.0
+        self._unreadable: list[tuple[Position, Corrupt]] = []
 
     @property
     def totals(self) -> ProjectTotals:
@@ -234,6 +235,7 @@ class AsyncProjector:
             return 0
         events, self._at_end = await self._next(self._feed, wait)
         await self._fold(events)
+        await self._refuse_unreadable()
         if self._at_end and not self._core.unsaved:
             await self._nothing_waits()
         elif (
@@ -266,7 +268,14 @@ class AsyncProjector:
             due = min(due, self._saved_at + self._every)
         try:
             while len(events) < _BATCH:
-                told = await feed.next(0 if events else max(0.0, due - time.monotonic()))
+                seconds = 0 if events else max(0.0, due - time.monotonic())
+                try:
+                    told = await feed.next(seconds)
+                except Corrupt as exc:
+                    if "run_id" not in exc.facts or feed.cursor is None:
+                        raise
+                    self._unreadable.append((from_cursor(LOG, feed.cursor)[0], exc))
+                    return events, False
                 if isinstance(told, FeedEvent):
                     events.append(told)
                 else:
@@ -293,6 +302,17 @@ class AsyncProjector:
             late = self._lag.age(events[0]) > self._resync_after
             await self._core.take(self._projections[view], run_id, events, catch_up=late)
         self._told = last
+
+    async def _refuse_unreadable(self) -> None:
+        """Mark the runs with events that cannot be read; the feed has gone on behind those."""
+        for place, exc in self._unreadable:
+            run_id = str(exc.facts["run_id"])
+            shard = self._shards.of(run_id)
+            for view, projection in self._projections.items():
+                if shard is not None and shard.at(view) < place:
+                    await self._core.refuse(projection, run_id, exc)
+            self._told = max(self._told, place)
+        self._unreadable = []
 
     async def _save(self) -> None:
         """Keep what is folded; then everything that was told is done with."""
@@ -323,6 +343,7 @@ class AsyncProjector:
     def _begin_anew(self) -> None:
         """Forget what is not kept: it is told again."""
         self._core.forget(lambda _: True)
+        self._unreadable = []
         self._unfollow()
 
     async def _rest(self) -> None:

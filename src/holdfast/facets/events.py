@@ -15,6 +15,7 @@ What is appended in one call goes in as a whole or not at all.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -25,8 +26,8 @@ import msgspec
 import uuid_utils
 
 from holdfast import codec
-from holdfast.clock import to_datetime, to_us
-from holdfast.errors import Conflict, InvalidArgument
+from holdfast.clock import instant_us, to_datetime
+from holdfast.errors import Conflict, Corrupt, InvalidArgument, Serialization
 from holdfast.facets.feed import Page, Position
 from holdfast.facets.names import check_name, is_plain, operation_id
 
@@ -39,6 +40,10 @@ RUN_STEP, RUN_ATTEMPT = "RUN", "1"
 """In place of step and attempt, in the key of an event about the whole run."""
 
 MOST_EVENTS = 1000  # per call
+
+_log = logging.getLogger("holdfast.events")
+_DAMAGED = b""  # in place of an event id
+_UNREADABLE = (OverflowError, TypeError, ValueError, msgspec.DecodeError, Serialization)
 
 
 # Unknown to the garbage collector, whose looks at thousands of them were a third of a replay's
@@ -336,54 +341,88 @@ def new_event(event: Event) -> NewEvent:
             key,
             uuid_utils.uuid7().bytes if event.event_id is None else _event_id(event.event_id),
             kind,
-            None if event.emitted_at is None else to_us(event.emitted_at),
+            None if event.emitted_at is None else instant_us(event.emitted_at, name="emitted_at"),
             codec.encode(event.event_data).decode(),
             _more(event),
         )
     )
 
 
+def damaged(run_id: str, run_seq: int, why: str) -> StoredEvent:
+    """Stand in for an event that an engine cannot read; to read this one is Corrupt.
+
+    `why` follows on "its event 7". So the others of a page can be read all the same.
+    """
+    return StoredEvent(run_id, run_seq, "", _DAMAGED, why, 0, 0, "", None)
+
+
+def readable_events(rows: Iterable[EventRow]) -> Iterator[Event]:
+    """The events that were stored so, without those that cannot be read."""
+    for row in rows:
+        try:
+            yield read_event(row)
+        except Corrupt as exc:
+            _log.warning("passed over: %s", exc)
+
+
 def read_event(row: EventRow) -> Event:
-    """The event that was stored so."""
+    """The event that was stored so; Corrupt when it cannot be read."""
     return next(read_events((row,)))
 
 
 def read_events(rows: Iterable[EventRow]) -> Iterator[Event]:
-    """The events that were stored so."""
+    """The events that were stored so; Corrupt at the first that cannot be read."""
     # Replays are long: each line here was measured. Neighbours were often stored together; most
     # have nothing more, and happened when they were stored.
     shared_us, persisted_at = 0, to_datetime(0)
-    for run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text in rows:
-        if persisted_us != shared_us:
-            shared_us, persisted_at = persisted_us, to_datetime(persisted_us)
-        emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
-        named = str(uuid_utils.UUID(None, event_id))  # by place: twice as fast as by name
-        value = codec.decode(data)
-        if text is None:
+    run_id, run_seq, kind, event_id = "", 0, "", _DAMAGED
+    try:
+        for run_id, run_seq, key, event_id, kind, emitted_us, persisted_us, data, text in rows:
+            if persisted_us != shared_us:
+                shared_us, persisted_at = persisted_us, to_datetime(persisted_us)
+            emitted_at = persisted_at if emitted_us == persisted_us else to_datetime(emitted_us)
+            named = str(uuid_utils.UUID(None, event_id))  # by place: twice as fast as by name
+            value = codec.decode(data)
+            if text is None:
+                yield Event(
+                    run_id, kind, key, value, None, None, None, named, emitted_at, None, None, None,
+                    None, run_seq, persisted_at,
+                )  # fmt: skip
+                continue
+            more = _decode_more(text)
+            ref = more.engine_run_ref
             yield Event(
-                run_id, kind, key, value, None, None, None, named, emitted_at, None, None, None,
-                None, run_seq, persisted_at,
-            )  # fmt: skip
-            continue
-        more = _decode_more(text)
-        ref = more.engine_run_ref
-        yield Event(
-            run_id,
-            kind,
-            key,
-            value,
-            more.step_id,
-            more.logical_attempt_id,
-            more.engine_attempt_id,
-            named,
-            emitted_at,
-            more.adapter_version,
-            None if ref is None else codec.decode(ref),
-            more.caused_by_signal_id,
-            more.parent_event_id,
-            run_seq,
-            persisted_at,
-        )
+                run_id,
+                kind,
+                key,
+                value,
+                more.step_id,
+                more.logical_attempt_id,
+                more.engine_attempt_id,
+                named,
+                emitted_at,
+                more.adapter_version,
+                None if ref is None else codec.decode(ref),
+                more.caused_by_signal_id,
+                more.parent_event_id,
+                run_seq,
+                persisted_at,
+            )
+    except _UNREADABLE as exc:
+        if isinstance(exc.__cause__, RecursionError):
+            raise  # it is the caller's stack that has no room left
+        raise _unreadable(run_id, run_seq, kind if event_id == _DAMAGED else exc) from exc
+
+
+def _unreadable(run_id: str, run_seq: int, why: str | Exception) -> Corrupt:
+    if isinstance(why, Exception):
+        why = f"cannot be read: {type(why).__name__}: {why}"
+    return Corrupt(
+        f"run {run_id!r}: its event {run_seq} {why:.200}; the run can be deleted by force, and a "
+        "feed can pass over the event (skip_corrupt)",
+        run_id=run_id,
+        run_seq=run_seq,
+    )
 
 
 def _more(event: Event) -> str | None:

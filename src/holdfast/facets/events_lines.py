@@ -17,7 +17,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast import codec
-from holdfast.clock import to_datetime
 from holdfast.errors import Corrupt, InvalidArgument, Serialization, Unsupported
 from holdfast.facets.events import (
     CONTRACT_VERSION,
@@ -123,7 +122,7 @@ def event_line(stored: StoredEvent) -> bytes:
         str(UUID(bytes=stored.event_id)),
         stored.event_type,
         stored.key,
-        to_datetime(stored.emitted_at),
+        cast("datetime", event.emitted_at),
         event.step_id,
         cast("str | None", event.engine_attempt_id),
         cast("str | None", event.logical_attempt_id),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import ProjectionFailed
+from holdfast.errors import Corrupt, ProjectionFailed
 from holdfast.facets.daemons import MarkKind, ProjectTotals, Resync, RunMark
 from holdfast.facets.events import Event
 from holdfast.facets.following import Follower, Loaded, ToSave, Trouble
@@ -86,7 +86,13 @@ class Projecting:
             return
         try:
             await self._take(key, projection, events, catch_up=catch_up)
-        except ProjectionFailed as exc:
+        except (Corrupt, ProjectionFailed) as exc:
+            await self._fail(key, exc)
+
+    async def refuse(self, projection: Projection[Any], run_id: str, exc: Corrupt) -> None:
+        """Mark a view of a run with an event that cannot be read, and leave it alone."""
+        key = (projection.view, run_id)
+        if key not in self._failed:
             await self._fail(key, exc)
 
     async def retry(self, projection: Projection[Any], run_id: str) -> None:
@@ -96,7 +102,7 @@ class Projecting:
         self._drop(key)
         try:
             await self._read_anew(key, projection, (), full=False)
-        except ProjectionFailed as exc:
+        except (Corrupt, ProjectionFailed) as exc:
             await self._fail(key, exc)
         else:
             await self._save([key] if key in self._unsaved else [])
@@ -227,13 +233,16 @@ class Projecting:
                 follower.waiting_since = None
                 self.totals += ProjectTotals(kept=outcome is True)
 
-    async def _fail(self, key: _Key, exc: ProjectionFailed) -> None:
+    async def _fail(self, key: _Key, exc: Corrupt | ProjectionFailed) -> None:
+        run_seq = exc.facts.get("run_seq")
+        if not isinstance(run_seq, int):
+            raise exc  # it is not about this run alone
         # In memory the state may be half folded: what is kept is right.
         self._drop(key)
         self._failed.add(key)
         self.totals += ProjectTotals(failed=1)
         view, run_id = key
-        await self._store.mark(RunMark(run_id, view, MarkKind.FAILED, exc.run_seq, str(exc)))
+        await self._store.mark(RunMark(run_id, view, MarkKind.FAILED, run_seq, str(exc)))
 
     def _drop(self, key: _Key) -> None:
         self._followers.pop(key, None)

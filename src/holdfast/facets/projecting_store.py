@@ -16,7 +16,7 @@ from typing import TypeVar
 from holdfast.errors import Corrupt, ProjectionFailed, Serialization
 from holdfast.facets.backend import Facets
 from holdfast.facets.daemons import MarkKind, RunMark
-from holdfast.facets.events import Event, Keep, RunKey, read_event
+from holdfast.facets.events import Event, Keep, RunKey, read_events
 from holdfast.facets.following import Loaded, ToSave
 from holdfast.facets.names import operation_id
 from holdfast.facets.records import NO_TTL, Fields, RecordWrite, uncertain
@@ -57,7 +57,7 @@ class EngineViews:
         found = await self._backend.events.fetch(
             self._place(run_id), after=after, limit=limit, generation=generation
         )
-        return [read_event(stored) for stored in found]
+        return list(read_events(found))
 
     async def save_all(self, views: Sequence[ToSave]) -> list[bool | ProjectionFailed | None]:
         """See ViewStore."""

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast import codec
 from holdfast.errors import Corrupt
 from holdfast.facets.backend import EventFacets, OpenTransaction
-from holdfast.facets.events import Append, Keep, Outcome, Refused, RunKey, count_new, read_events
+from holdfast.facets.events import (
+    Append,
+    Event,
+    EventRow,
+    Keep,
+    Outcome,
+    Refused,
+    RunKey,
+    count_new,
+    read_events,
+    readable_events,
+)
 from holdfast.facets.views import Kept, Projection, from_stored, to_stored
 
 S = TypeVar("S")
@@ -59,11 +70,17 @@ class Views:
         self._begin = begin
 
     async def read(
-        self, run: RunKey, projection: Projection[S], *, from_kept: bool = True
+        self,
+        run: RunKey,
+        projection: Projection[S],
+        *,
+        from_kept: bool = True,
+        skip_corrupt: bool = False,
     ) -> Read[S]:
         """The view of the run as it is now; without `from_kept` from its first event on.
 
-        Corrupt when the run has not all the events that it should have.
+        Corrupt when the run has not all the events that it should have, and at one that cannot
+        be read, unless `skip_corrupt` passes over those.
         """
         generation, tries = 0, 0
         while True:
@@ -73,7 +90,8 @@ class Views:
                 return Read(None, kept)
             if state.snapshot is not None and from_kept:
                 kept = from_stored(projection, state.snapshot)
-            kept = await self._folded(run, projection, kept, state.generation)
+            events = readable_events if skip_corrupt else read_events
+            kept = await self._folded(run, projection, kept, state.generation, events)
             if kept.last_seq >= state.last_seq:
                 return Read(state.generation, kept)
             # It was deleted meanwhile, and is of another generation now or gone; or a replica is
@@ -139,14 +157,19 @@ class Views:
         return outcome
 
     async def _folded(
-        self, run: RunKey, projection: Projection[S], kept: Kept[S], generation: int
+        self,
+        run: RunKey,
+        projection: Projection[S],
+        kept: Kept[S],
+        generation: int,
+        events: Callable[[Sequence[EventRow]], Iterable[Event]],
     ) -> Kept[S]:
         while True:
             page = await self._on.events.fetch(
                 run, after=kept.last_seq, limit=_PAGE, generation=generation
             )
             if page:
-                state = projection.advance(kept.state, read_events(page))
+                state = projection.advance(kept.state, events(page))
                 kept = kept._replace(state=state, last_seq=page[-1][1])
             if len(page) < _PAGE:
                 return kept

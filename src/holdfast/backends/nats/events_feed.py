@@ -10,7 +10,8 @@ from holdfast.backends.nats.db import NatsDb
 from holdfast.backends.nats.runs import KIND, piece_of
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
-from holdfast.facets.events import StoredEvent, lost_events
+from holdfast.errors import Corrupt
+from holdfast.facets.events import StoredEvent, damaged, lost_events
 from holdfast.facets.feed import Page, Position, unknown_epoch
 
 Told = tuple[Position, StoredEvent]
@@ -55,8 +56,15 @@ class NatsEventLog:
         told: list[Told] = []
         position = after
         for entry in entries:
-            piece = piece_of(entry)
             run_id = place.name(entry.subject)
+            try:
+                piece = piece_of(entry)
+            except Corrupt as exc:
+                if len(told) == limit:
+                    return Page(told, position, more=True, held_back=False)
+                position = Position(after.epoch, entry.seq, 0)
+                told.append((position, damaged(run_id, 0, f"cannot be read: {exc}")))
+                continue
             skip = after.seq if entry.seq == after.xid + 1 else 0
             for at in range(skip, len(piece.events)):
                 if len(told) == limit:

@@ -27,6 +27,7 @@ from holdfast.backends.nats.shapes import Shape
 from holdfast.backends.nats.stream import Stream
 from holdfast.backends.nats.subjects import Place
 from holdfast.backends.nats.swap import swap
+from holdfast.errors import Corrupt
 from holdfast.facets.events import RunKey, StoredEvent
 
 KIND = "events"
@@ -105,8 +106,11 @@ _decode_outline = msgspec.msgpack.Decoder(_Outline).decode
 
 
 def piece_of(entry: Entry) -> Piece:
-    """What the message says."""
-    return read_piece(entry.seq, _decode(entry.data))
+    """What the message says; Corrupt when it cannot be read."""
+    try:
+        return read_piece(entry.seq, _decode(entry.data))
+    except msgspec.DecodeError as exc:
+        raise _unreadable(entry, exc) from exc
 
 
 def read_piece(seq: int, body: Body) -> Piece:
@@ -117,10 +121,20 @@ def read_piece(seq: int, body: Body) -> Piece:
 
 def head_of(entry: Entry) -> Head:
     """The run's end, if that is its last message."""
-    outline = _decode_outline(entry.data)
-    count = _length(memoryview(outline.events))
+    try:
+        outline = _decode_outline(entry.data)
+        count = _length(memoryview(outline.events))
+    except (msgspec.DecodeError, ValueError, IndexError) as exc:
+        raise _unreadable(entry, exc) from exc
     last = outline.begin + count - 1 if count else 0
     return Head(entry.seq, _generation(entry.seq, outline.generation), outline.begin, last)
+
+
+def _unreadable(entry: Entry, exc: Exception) -> Corrupt:
+    return Corrupt(
+        f"NATS: message {entry.seq} of {entry.subject!r} is no event of a run: {exc}",
+        stream_seq=entry.seq,
+    )
 
 
 def _generation(seq: int, said: int) -> int:

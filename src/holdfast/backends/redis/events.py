@@ -11,7 +11,6 @@ from holdfast.backends.redis.keys import Keys, lex_range
 from holdfast.backends.redis.namespaces import RedisNamespaces
 from holdfast.backends.redis.protocol import Command, Reply
 from holdfast.backends.redis.script import Script
-from holdfast.errors import Corrupt
 from holdfast.facets.events import (
     LOG,
     Append,
@@ -22,6 +21,7 @@ from holdfast.facets.events import (
     RunState,
     StoredEvent,
     StoredSnapshot,
+    damaged,
     lost_events,
 )
 from holdfast.facets.feed import Page, Position
@@ -207,20 +207,19 @@ class AppendEvents:
 
 def _event(run_id: str, run_seq: int, packed: bytes | None) -> StoredEvent:
     if packed is None:
-        raise Corrupt(
-            f"run {run_id!r}: its event {run_seq} is gone; was it evicted, or its key deleted?",
-            run_id=run_id,
-            run_seq=run_seq,
+        return damaged(run_id, run_seq, "is gone; was it evicted, or its key deleted?")
+    try:
+        key, event_id, event_type, emitted_at, persisted_at, data, more, _ = _unpack(packed)
+        return StoredEvent(
+            run_id,
+            run_seq,
+            key,
+            bytes.fromhex(event_id),
+            event_type,
+            int(emitted_at),
+            int(persisted_at),
+            data,
+            more or None,
         )
-    key, event_id, event_type, emitted_at, persisted_at, data, more, _ = _unpack(packed)
-    return StoredEvent(
-        run_id,
-        run_seq,
-        key,
-        bytes.fromhex(event_id),
-        event_type,
-        int(emitted_at),
-        int(persisted_at),
-        data,
-        more or None,
-    )
+    except (msgspec.DecodeError, ValueError) as exc:
+        return damaged(run_id, run_seq, f"cannot be read: {exc}")

@@ -9,6 +9,7 @@ from holdfast.testing.conformance.cells_history import *  # noqa: F403
 from holdfast.testing.conformance.events import *  # noqa: F403
 from holdfast.testing.conformance.events_feed import *  # noqa: F403
 from holdfast.testing.conformance.events_files import *  # noqa: F403
+from holdfast.testing.conformance.events_unreadable import *  # noqa: F403
 from holdfast.testing.conformance.events_views import *  # noqa: F403
 from holdfast.testing.conformance.projector import *  # noqa: F403
 from holdfast.testing.conformance.records import *  # noqa: F403

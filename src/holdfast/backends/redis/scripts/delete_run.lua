@@ -31,7 +31,11 @@ for at = 1, #gone, 2 do
     local field = string.format('%.0f', seq)
     local event = redis.call('HGET', events, field)
     if event then
-      redis.call('XDEL', base .. ':events', cmsgpack.unpack(event)[8] .. '-0')
+      -- Of an event that cannot be read the entry in the feed stays, and tells nothing.
+      local read, values = pcall(cmsgpack.unpack, event)
+      if read and type(values) == 'table' and values[8] then
+        redis.call('XDEL', base .. ':events', values[8] .. '-0')
+      end
       redis.call('HDEL', events, field)
     end
   end

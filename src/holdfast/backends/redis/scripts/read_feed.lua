@@ -25,7 +25,9 @@ for _, entry in ipairs(entries) do
   end
   local event = redis.call('HGET', base .. ':v:' .. run, seq)
   -- Another run of the same name may have an event of the same number.
-  if event and cmsgpack.unpack(event)[8] == number then
+  -- One that cannot be read is told: the caller names it.
+  local read, values = pcall(cmsgpack.unpack, event or '')
+  if event and not (read and type(values) == 'table' and values[8] ~= number) then
     for _, value in ipairs({ number, run, seq, event }) do
       page[#page + 1] = value
     end
