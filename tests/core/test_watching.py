@@ -292,18 +292,19 @@ class Shelf:
         branch: str,
         *,
         prefix: str,
+        exact: bool,
         after: str | None,
         limit: int,
         since: Position,
     ) -> tuple[int, list[ListedCell], str | None]:
-        del namespace, branch, prefix, after, since
+        del namespace, branch, prefix, exact, after, since
         self.limits.append(limit)
         return 0, [ListedCell("a", self.payload, 1, 0, 1, recent=False)] * limit, "a"
 
     async def changes(
-        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+        self, namespace: str, branch: str, *, prefix: str, exact: bool, after: Position, limit: int
     ) -> tuple[int, Page[StoredChange]]:
-        del namespace, branch, prefix
+        del namespace, branch, prefix, exact
         self.limits.append(limit)
         changes = [StoredChange(after, "a", self.payload, 1, 0)] * limit
         return 0, Page(changes, after, more=True, held_back=False)

@@ -32,6 +32,7 @@ class AsyncCellsSession:
         # As they are on the cells themselves: same signatures, same checks.
         self.init = cells.init
         self.get = cells.get
+        self.get_many = cells.get_many
         self.get_versioned = cells.get_versioned
         self.get_at = cells.get_at
         self.getv = cells.getv

@@ -162,6 +162,11 @@ class CellsBackend(Protocol):
     async def get(self, key: CellKey) -> StoredCell | None:
         """The newest version of the cell, None when it is absent or deleted."""
 
+    async def get_many(
+        self, namespace: str, branch: str, names: Sequence[str]
+    ) -> dict[str, StoredCell]:
+        """The newest version of each cell that is there, by name; at most a page of them."""
+
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """The version that was current at the instant."""
 
@@ -199,11 +204,15 @@ class CellLog(Protocol):
         branch: str,
         *,
         prefix: str,
+        exact: bool,
         after: str | None,
         limit: int,
         since: Position,
     ) -> tuple[int, list[ListedCell], str | None]:
-        """Like `CellsBackend.names`, with the branch's id and the cells themselves."""
+        """Like `CellsBackend.names`, with the branch's id and the cells themselves.
+
+        If `exact`, only the cell whose name is the prefix.
+        """
 
     async def position(self) -> Position:
         """Where the log of changes ends: whatever commits from now on lies above."""
@@ -212,7 +221,7 @@ class CellLog(Protocol):
         """Whatever has been committed so far does not lie above this."""
 
     async def changes(
-        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+        self, namespace: str, branch: str, *, prefix: str, exact: bool, after: Position, limit: int
     ) -> tuple[int, Page[StoredChange]]:
         """The branch's id, and what was written to it itself, above the position.
 

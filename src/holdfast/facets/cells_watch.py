@@ -13,7 +13,7 @@ Written = Cell | None
 
 
 class CellSource:
-    """The cells of a branch whose names start with a prefix. See Source."""
+    """The cells of a branch whose names start with a prefix, or one cell. See Source."""
 
     def __init__(
         self,
@@ -22,11 +22,14 @@ class CellSource:
         branch: str,
         prefix: str,
         branch_id: int | None = None,  # the one that a cursor is of
+        *,
+        exact: bool = False,  # the prefix is the whole name
     ) -> None:
         self._log = log
         self._namespace = namespace
         self._branch = branch
         self._prefix = prefix
+        self._exact = exact
         self._branch_id = branch_id
         self._limit = next_page_size(0, 0, 0, more=False)
 
@@ -44,6 +47,7 @@ class CellSource:
             self._namespace,
             self._branch,
             prefix=self._prefix,
+            exact=self._exact,
             after=after,
             limit=self._limit,
             since=since,
@@ -63,7 +67,12 @@ class CellSource:
     async def changes(self, after: Position) -> Page[Seen[Written]]:
         """See Source."""
         branch_id, page = await self._log.changes(
-            self._namespace, self._branch, prefix=self._prefix, after=after, limit=self._limit
+            self._namespace,
+            self._branch,
+            prefix=self._prefix,
+            exact=self._exact,
+            after=after,
+            limit=self._limit,
         )
         self._check_branch(branch_id)
         self._set_limit([change.payload for change in page.changes], more=page.more)

@@ -85,6 +85,13 @@ class NatsCells:
         """See CellsBackend."""
         return await self._db.run(self._get(key))
 
+    async def get_many(
+        self, namespace: str, branch: str, names: Sequence[str]
+    ) -> dict[str, StoredCell]:
+        """See CellsBackend."""
+        del branch
+        return await self._db.run(self._get_many(namespace, names))
+
     async def names(
         self, namespace: str, branch: str, *, prefix: str, after: str | None, limit: int
     ) -> tuple[list[str], str | None]:
@@ -122,6 +129,18 @@ class NatsCells:
         if found is None or body.payload is None:
             return None
         return body.payload, body.version, body.updated_at, found.seq
+
+    async def _get_many(self, namespace: str, names: Sequence[str]) -> dict[str, StoredCell]:
+        place = Place(self._stream.root, KIND, namespace)
+        subjects = {place.subject(name): name for name in names}
+        entries = await self._stream.get_many(list(subjects), self._stream.deadline())
+        found: dict[str, StoredCell] = {}
+        for subject, entry in entries.items():
+            body = _body(entry)
+            if body.payload is not None:
+                cell = (body.payload, body.version, body.updated_at, entry.seq)
+                found[subjects[subject]] = cell
+        return found
 
     async def _live(
         self, namespace: str, prefix: str, after: str | None, limit: int

@@ -27,6 +27,7 @@ class RedisCells:
         self._namespaces = namespaces
         self._write = WriteCells(keys)
         self._read = ReadCells(keys)
+        self._read_many = ReadManyCells()
 
     async def write(self, writes: Sequence[CellWrite], size: int) -> Sequence[CellOutcome]:
         """See CellsBackend."""
@@ -40,6 +41,16 @@ class RedisCells:
     async def get(self, key: CellKey) -> StoredCell | None:
         """See CellsBackend."""
         (found,) = await self._db.do(self._read, [key], self._keys.base(key[0]))
+        return found
+
+    async def get_many(
+        self, namespace: str, branch: str, names: Sequence[str]
+    ) -> dict[str, StoredCell]:
+        """See CellsBackend. One script, so one moment."""
+        del branch
+        base = self._keys.base(namespace)
+        item = ManyCells(base, names)
+        (found,) = await self._db.do(self._read_many, [item], base)
         return found
 
     async def names(
@@ -147,7 +158,39 @@ class ReadCells:
     def answer(self, reply: Reply, item: CellKey) -> StoredCell | None:
         """See Operation."""
         del item
-        payload, version, updated_at, commit_id = reply
-        if payload is None:
-            return None
-        return payload.decode(), int(version), int(updated_at), int(commit_id)
+        return _stored(reply)
+
+
+class ManyCells(NamedTuple):
+    """Cells to be read together."""
+
+    base: bytes
+    names: Sequence[str]
+
+
+class ReadManyCells:
+    """Several cells of one moment. See Operation."""
+
+    writes = False
+    timed = False
+    joins = False
+
+    def __init__(self) -> None:
+        self._script = Script("read_cells")
+
+    def command(self, item: ManyCells, *, repeat: bool) -> Command:
+        """See Operation."""
+        del repeat  # reading again is always safe
+        return self._script.call([item.base], [name.encode() for name in item.names])
+
+    def answer(self, reply: Reply, item: ManyCells) -> dict[str, StoredCell]:
+        """See Operation."""
+        cells = zip(item.names, map(_stored, reply), strict=True)
+        return {name: cell for name, cell in cells if cell is not None}
+
+
+def _stored(reply: Reply) -> StoredCell | None:
+    payload, version, updated_at, commit_id = reply
+    if payload is None:
+        return None
+    return payload.decode(), int(version), int(updated_at), int(commit_id)

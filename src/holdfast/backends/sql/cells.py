@@ -116,6 +116,20 @@ class SqlCells:
             raise no_branch(branch)
         return rows[0] if rows[0][0] is not None else None
 
+    async def get_many(
+        self, namespace: str, branch: str, names: Sequence[str]
+    ) -> dict[str, StoredCell]:
+        """See CellsBackend."""
+        lineage = await self.lineages.of(namespace, branch)
+        rows = await self.states(namespace, names, lineage)
+        if branch != MAIN:
+            await self.lineages.check(namespace, branch, lineage)
+        return {
+            name: (payload, version, updated_at, commit_id)
+            for name, payload, version, _, updated_at, commit_id, _ in rows
+            if payload is not None
+        }
+
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """See CellsBackend."""
         namespace, branch, name = key
@@ -262,13 +276,18 @@ class SqlCells:
         branch: str,
         *,
         prefix: str,
+        exact: bool,
         after: str | None,
         limit: int,
         since: Position,
     ) -> tuple[int, list[ListedCell], str | None]:
         """See CellsBackend."""
         lineage = await self.lineages.of(namespace, branch)
-        names, last = await self.names(namespace, branch, prefix=prefix, after=after, limit=limit)
+        names, last = [prefix], None
+        if not exact:
+            names, last = await self.names(
+                namespace, branch, prefix=prefix, after=after, limit=limit
+            )
         rows = await self.states(namespace, names, lineage, since)
         if branch != MAIN:
             await self.lineages.check(namespace, branch, lineage)
@@ -301,7 +320,7 @@ class SqlCells:
         return await self._db.fetch(self._own.states, params) if names else []
 
     async def changes(
-        self, namespace: str, branch: str, *, prefix: str, after: Position, limit: int
+        self, namespace: str, branch: str, *, prefix: str, exact: bool, after: Position, limit: int
     ) -> tuple[int, Page[StoredChange]]:
         """See CellsBackend."""
         branch_id = (await self.lineages.of(namespace, branch))[0][0]
@@ -309,7 +328,7 @@ class SqlCells:
             "namespace": namespace,
             "branch_id": branch_id,
             "first": prefix,
-            "end": prefix_end(prefix),
+            "end": next_name(prefix) if exact else prefix_end(prefix),
         }
         page = await self._feed.read(after, limit, params)
         changes = [StoredChange(position, *change) for position, change in page.changes]

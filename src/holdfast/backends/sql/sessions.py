@@ -114,6 +114,16 @@ class SessionCells:
             await self._look([name])
             return self._overlay.get(name)
 
+    async def get_many(
+        self, namespace: str, branch: str, names: Sequence[str]
+    ) -> dict[str, StoredCell]:
+        """See CellsBackend."""
+        del namespace, branch  # they are the session's
+        async with self._turn():
+            await self._look(names)
+            found = {name: self._overlay.get(name) for name in names}
+        return {name: cell for name, cell in found.items() if cell is not None}
+
     async def get_at(self, key: CellKey, at_us: int) -> StoredCell | None:
         """See CellsBackend. What the session wrote itself has no time yet."""
         async with self._turn():

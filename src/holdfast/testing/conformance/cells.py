@@ -93,6 +93,69 @@ async def test_commit_ids_rise_over_all_cells(world: World) -> None:
     assert commits == sorted(set(commits))
 
 
+# get_many
+
+
+async def test_get_many_gives_what_is_there_in_the_order_asked(world: World) -> None:
+    cells = world.store.cells
+    for name, value in (("a", 1), ("b", None), ("c", b"x")):
+        await cells.set(name, value)
+    await cells.set("gone", 1)
+    await cells.delete("gone")
+    found = await cells.get_many(["c", "gone", "never", "a", "b", "a"])
+    assert list(found.items()) == [("c", b"x"), ("a", 1), ("b", None)]
+    assert await cells.get_many([]) == {}
+    assert await cells.get_many(iter(["a"])) == {"a": 1}
+
+
+async def test_get_many_of_more_than_a_page_is_whole(world: World) -> None:
+    cells = world.store.cells
+    await world.together(cells.set(f"n{number}", number) for number in range(0, 1100, 100))
+    found = await cells.get_many(f"n{number}" for number in range(1100))
+    assert found == {f"n{number}": number for number in range(0, 1100, 100)}
+
+
+async def test_get_many_refuses_what_is_no_list_of_names(world: World) -> None:
+    cells = world.store.cells
+    for names in ("config", ["a", ""], ["a", "b\0"]):
+        with pytest.raises(holdfast.InvalidArgument):
+            await cells.get_many(names)
+
+
+@needs(Capability.BRANCHES)
+async def test_get_many_on_a_branch_sees_what_the_branch_sees(world: World) -> None:
+    cells = world.store.cells
+    await cells.set_many({"kept": 1, "changed": 1, "deleted": 1})
+    await world.store.branches.fork("b")
+    branch = cells.on("b")
+    await branch.set("changed", 2)
+    await branch.delete("deleted")
+    await cells.set("kept", "later")
+    assert await branch.get_many(["kept", "changed", "deleted"]) == {"kept": 1, "changed": 2}
+    with pytest.raises(holdfast.NotFound):
+        await cells.on("missing").get_many(["kept"])
+
+
+@needs(Capability.SESSIONS)
+async def test_get_many_in_a_session_is_of_its_snapshot_with_its_writes(world: World) -> None:
+    cells = world.store.cells
+    await cells.set_many({"a": 1, "b": 1})
+    with pytest.raises(holdfast.Conflict):  # noqa: PT012 - raised by the session's end
+        async with cells.session() as s:
+            assert await s.get_many(["a"]) == {"a": 1}
+            await cells.set("b", "others")
+            await s.set("a", 2)
+            assert await s.get_many(["b", "a", "c"]) == {"b": 1, "a": 2}
+    assert await cells.get_many(["a", "b"]) == {"a": 1, "b": "others"}
+
+
+@needs(Capability.TRANSACTIONS)
+async def test_get_many_in_a_transaction_sees_its_writes(world: World) -> None:
+    async with world.store.transaction() as tx:
+        await tx.cells.set("a", 1)
+        assert await tx.cells.get_many(["a", "b"]) == {"a": 1}
+
+
 # set
 
 

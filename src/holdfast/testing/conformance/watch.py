@@ -127,6 +127,30 @@ async def test_only_names_with_the_prefix_are_told(world: World) -> None:
 
 
 @needs(Capability.CELLS_WATCH)
+async def test_one_exact_name_is_told_alone(world: World) -> None:
+    cells = world.store.cells
+    names = ("cfg", "cfg/", "cfg2", "cf", "cfg\x01")
+    for name in names:
+        await cells.set(name, "old")
+    watch = cells.watch(name="cfg")
+    assert await _told(watch, 1) == [("cfg", "old")]
+    await _marker(watch)
+    cursor = watch.cursor
+    for name in names:
+        await cells.set(name, "new")
+        await cells.delete(name)
+    assert await _told(watch, 2) == [("cfg", "new"), ("cfg", None)]
+    await _quiet(watch)
+    again = cells.watch(name="cfg", after=cursor)
+    assert await _told(again, 2) == [("cfg", "new"), ("cfg", None)]
+    later = cells.watch(name="later")
+    await _marker(later)
+    await cells.set("later/x", 1)
+    await cells.set("later", 1)
+    assert await _told(later, 1) == [("later", 1)]
+
+
+@needs(Capability.CELLS_WATCH)
 async def test_other_namespaces_are_not_told(world: World) -> None:
     other = world.store.namespace("other")
     await other.cells.set("a", "theirs")
@@ -376,6 +400,10 @@ async def test_a_cursor_of_another_store_is_refused_when_it_can_be_told(world: W
 async def test_bad_arguments_are_refused(world: World) -> None:
     with pytest.raises(holdfast.InvalidArgument, match="prefix"):
         world.store.cells.watch("a\0")
+    with pytest.raises(holdfast.InvalidArgument, match="cell name"):
+        world.store.cells.watch(name="")
+    with pytest.raises(holdfast.InvalidArgument, match="not both"):
+        world.store.cells.watch("a", name="a")
     watch = world.store.cells.watch()
     with pytest.raises(holdfast.InvalidArgument, match="timeout"):
         await watch.next(timeout=-1)
