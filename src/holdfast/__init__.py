@@ -62,7 +62,8 @@ from holdfast.facets.tasks import TaskState, TaskStatus
 from holdfast.facets.transport import DeadLetter, GroupStatus, Message
 from holdfast.facets.views import Projection, View
 from holdfast.facets.watch import CAUGHT_UP, CaughtUp
-from holdfast.opening import migrate, open, open_async  # noqa: A004, F401 - as holdfast.open only
+from holdfast.opening import migrate, open_async
+from holdfast.opening import open as open  # noqa: A004 - public, but not in __all__
 from holdfast.sync.archiver import Archiver
 from holdfast.sync.projector import Projector
 from holdfast.sync.store import Store
